@@ -9,14 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from experiments.analysis.claims import START
 from experiments.params import Params, protocol_of, search_trials_of
 from experiments.profiles import benchmark_of
 from experiments.training import protocols
-from experiments.training.search import NETWORK_LR, SCORE, Range, Search, by_protocol, run_count, times
+from experiments.training.search import NETWORK_LR, Range, Search, best_of, by_protocol, times
 from experiments.training.spec import RunSpec
 
 
@@ -297,8 +295,8 @@ def search_layers(method: Method, params: Params) -> Layers:
 
 def search_label(search: Search) -> str:
     """A search as the source of a setting."""
-    where = search["conditions"]
-    return f"search, {run_count(search)} runs, {where['dataset']}, {where['train_from'] or 'whole network'}"
+    where, runs = search["conditions"], sum(len(trial["scores"]) for trial in search["trials"])
+    return f"search, {runs} runs, {where['dataset']}, {where['train_from'] or 'whole network'}"
 
 
 def searched_ranges(method: Method) -> dict[str, Range]:
@@ -387,51 +385,44 @@ def _expansion(params: Params) -> dict[str, Any]:
 
 def search_each(
     specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
-) -> list[tuple[RunSpec, list[dict[str, Any]]]]:
-    """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the trials' rows.
+) -> list[tuple[RunSpec, Search | None]]:
+    """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the search.
 
-    With 0 trials, and for an untrained network, the spec stays as it is and has no rows.
+    With 0 trials, and for an untrained network, the spec stays as it is.
 
     Raises:
         ValueError: before the first trial, where the protocol has no validation classes or a method has no ranges.
     """
-    specs = list(specs)
+    specs, protocol = list(specs), protocol_of(params)
     if not (trials := search_trials_of(params)):
-        return [(spec, []) for spec in specs]
-    protocols.with_folds(protocol_of(params))
+        return [(spec, None) for spec in specs]
+    protocols.with_folds(protocol)
     # an error in the last method would cost the searches before it
     ranges = {spec.method: ranges_of(records[spec.method]) for spec in specs if spec.loss is not None}
-    how = {"trials": trials} | _expansion(params)
-    return [
-        (spec, []) if spec.loss is None else by_protocol(spec, ranges[spec.method], protocol_of(params), **how)
+    found = [
+        by_protocol(spec, ranges[spec.method], protocol, trials, **_expansion(params)) if spec.loss else None
         for spec in specs
     ]
+    return [(best_of(spec, search) if search else spec, search) for spec, search in zip(specs, found)]
 
 
 def found_by_search(specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params):
-    """What searches found for these methods, a row each: its hyperparameters, validation MAP@R in percent of the best
-    trial and of the median, and of a committed search also that of trial 0, the default. Without a search it is None.
-
-    Of the committed search of every method the three scores are those of the fold on which all trials were scored; what
-    it chose has the best mean over all folds, and is the best of them there if that is so on the first.
-    """
+    """What searches found for these methods, a row each, see `summary`; None without a search."""
     import pandas as pd
 
-    specs = list(specs)
-    table = []
-    for spec, rows in search_each(specs, records, params):
-        if rows:
-            scores = [100 * row[SCORE] for row in rows]
-            best = rows[int(np.argmax(scores))] | {SCORE: max(scores), "median of the trials": np.median(scores)}
-            table.append({"method": spec.method, "trials": len(rows)} | best)
     committed = params.searches()
-    for method in dict.fromkeys(spec.method for spec in specs if spec.method in committed):
-        table.append(summary(committed[method]) | {"method": method})
-    return pd.DataFrame(table).set_index("method") if table else None
+    found = {spec.method: search or committed.get(spec.method) for spec, search in search_each(specs, records, params)}
+    rows = [{"method": method} | summary(search) for method, search in found.items() if search]
+    return pd.DataFrame(rows).set_index("method") if rows else None
 
 
 def summary(search: Search) -> dict[str, Any]:
-    """What a committed search found, scores in percent, see `found_by_search`."""
+    """What a search found: its hyperparameters, and validation MAP@R in percent of trial 0, the default, of the median
+    and the best trial and of the chosen one.
+
+    In the search of every method these are of the fold on which all trials were scored; the chosen one has the best
+    mean over all folds, and is the best of them there if that is so on the first.
+    """
     outcome, trials = search["found"], search["trials"]
     scores = {name: 100 * outcome[name] for name in ("default", "median", "best")}
     scores |= {"chosen": 100 * trials[outcome["trial"]]["scores"][0], "chosen, all folds": 100 * outcome["score"]}

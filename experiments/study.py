@@ -238,7 +238,7 @@ class Execution:
         specs = self.study.specs(self.params) if specs is None else list(specs)
         file = records.file_of(self.params.profile, self.study.name)
         if file and not variables.trains():
-            there = runs.on_record(specs, file)
+            there = [one is not None for one in runs.environments(specs, file)]
             missing, every = {spec.seed for spec, present in zip(specs, there) if not present}, {s.seed for s in specs}
             specs = [spec for spec in specs if spec.seed not in missing]
             if not specs:

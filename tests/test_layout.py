@@ -1,11 +1,9 @@
 """Imports point one way, as CONTRIBUTING.md says: read from the source of every file, lazy imports included."""
 
 import ast
-import fnmatch
 import graphlib
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,13 +62,13 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def looked_into(text: str) -> set[str]:
-    """The modules of papers that a file imports when it runs: those whose names it states, as papers.py, or all."""
+    """The modules of papers that a file imports when it runs: methods.py, as papers.py does, or all."""
     if "papers.packages()" in text:
         return {
             name for name in FILES if name.startswith(tuple(f"{each}." for each in (*PAPERS, "experiments.across")))
         }
-    names = re.findall(r'"(experiments\.\*\.\w+)"', text) if "pkgutil.iter_modules(" in text else []
-    return {name for name in FILES if paper(name) and any(fnmatch.fnmatch(name, pattern) for pattern in names)}
+    named = 'import_module(f"{package}.methods")' in text
+    return {name for name in FILES if named and paper(name) and name.endswith(".methods")}
 
 
 def paper(name: str) -> str:

@@ -73,11 +73,10 @@ def test_nothing_changed_is_nothing_to_do(built):
     assert planned(built) == set()
 
 
-def test_a_loss_concerns_its_papers_notebooks_and_those_that_share_its_runs(built):
-    nivmf = {name for name in NOTEBOOKS if "_nivmf_" in name}
+def test_a_paper_concerns_its_notebooks_and_those_across_papers(built):
+    nivmf, across = ({name for name in NOTEBOOKS if re.search(part, name)} for part in ("_nivmf_", "^[09]"))
     assert len(nivmf) >= 7
-    every_loss = {"01_your_images", "91_five_methods_one_protocol"}
-    assert after_touching(built, "dmlrepro/losses/nivmf.py") == {"train", "publish"} | nivmf | every_loss | AFTER_ALL
+    assert after_touching(built, "experiments/nivmf/methods.py") == {"train", "publish"} | nivmf | across | AFTER_ALL
 
 
 def test_the_scheme_of_every_run_concerns_every_notebook(built):

@@ -74,7 +74,7 @@ def described(study: Study, params: Params) -> str:
     if not file or not file.exists():
         return line
     try:
-        return f"{line}; {sum(runs.on_record(specs, file))} of them are on record"
+        return f"{line}; {sum(map(bool, runs.environments(specs, file)))} of them are on record"
     except FileNotFoundError:  # neither these images nor their digest is here
         return line
 

@@ -7,10 +7,7 @@ frozen: tables name its sha256, and only `--again` replaces it.
 
 import functools
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +24,15 @@ from experiments.training.spec import RunSpec
 PROFILE = "small"  # at quick nothing is tuned, and at paper the papers' own settings hold
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A search that notebooks would take: its file, trial 0, what is varied, rates that do not follow the network's,
-    and by what it is found."""
-
-    path: Path
-    spec: RunSpec
-    ranges: Mapping[str, search.Range]
-    fixed: tuple[str, ...]
-    about: Mapping[str, Any]
-
-    def run(self, again: bool = False, after: Callable[[], None] = lambda: None) -> search.Search:
-        how: dict[str, Any] = {"fixed": self.fixed, "about": self.about, "again": again, "after": after}
-        return search.search(self.spec, self.ranges, self.path, **how)
-
-
 def wanted(
     studies: Iterable[Study], params_of: Callable[[Study], Params], methods: Collection[str] = ()
-) -> list[Wanted]:
-    """The searches whose results the notebooks' runs would take, each once; a variant has that of another method.
+) -> list[dict[str, Any]]:
+    """The searches whose results the notebooks' runs would take, each once, as arguments of `search.search`; a variant
+    has that of another method.
 
     Args:
         params_of: a study -> its parameters.
-        methods: only these, each with the search that most of the notebooks would take; none: all that the notebooks
-            train and that can be searched.
+        methods: only these; none: all that the notebooks train and that can be searched.
 
     Raises:
         ValueError: another profile than PROFILE; the reader's own images; a method that no notebook trains, or that
@@ -60,8 +41,8 @@ def wanted(
     records = papers.methods()
     if unknown := [name for name in methods if name not in records]:
         raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(records)}")
-    by_path: dict[Path, Wanted] = {}
-    takers: dict[str, Counter[Path]] = {}  # of each method
+    by_path: dict[Path, dict[str, Any]] = {}
+    found: set[str] = set()
     without: dict[str, ValueError] = {}  # why a notebook has none, as one that varies a condition of searches
     for study in studies:
         if study.own_search or not study.takes_searches:
@@ -72,27 +53,24 @@ def wanted(
         if is_own(params.dataset):
             raise ValueError(f"searches are committed, and {params.dataset!r} are images of your own; name a data set")
         trained = [spec for spec in study.specs_untrained(params) if spec.loss]
-        for name in dict.fromkeys(spec.method for spec in trained):
-            chosen = name in methods if methods else name in records and records[name].search_space is not None
-            if not chosen:
-                continue
+        searchable = [name for name, method in records.items() if method.search_space is not None]
+        for name in dict.fromkeys(spec.method for spec in trained if spec.method in (methods or searchable)):
             try:
                 tuning = _wanted(records, records[name].searched_as or name, trained, params)
             except ValueError as error:
                 without.setdefault(name, error)
             else:
-                by_path.setdefault(tuning.path, tuning)
-                takers.setdefault(name, Counter())[tuning.path] += 1
+                by_path.setdefault(tuning["path"], tuning)
+                found.add(name)
     for name, error in without.items():
-        if name not in takers:
+        if name not in found:
             raise error
-    if missing := set(methods) - takers.keys():
+    if missing := set(methods) - found:
         raise ValueError(f"the notebooks train no {', '.join(sorted(missing))} with these parameters")
-    taken = {counts.most_common(1)[0][0] for counts in takers.values()} if methods else by_path
-    return [tuning for path, tuning in by_path.items() if path in taken]
+    return [*by_path.values()]
 
 
-def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> Wanted:
+def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> dict[str, Any]:
     method = records[name]
     if method.search_space is None:
         raise ValueError(f"{name} cannot be searched: its record states no ranges")
@@ -102,18 +80,19 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     plain = spec_of(method, params)
     # of those that differ least one without a setting, else the first
     default = min(levels, key=lambda spec: (len(_differences(spec, plain)), spec.setting != ""))
-    about = {
-        "method": name,
-        "methods": [name, *(record.name for record in records.values() if record.searched_as == name)],
-        "conditions": params.conditions(),
-    }
+    conditions = params.conditions()
     budget: dict[str, Any] = {name: value or None for name, value in params.search_budget().items()}
     default = default.replace(seed=0, fold=None, folds=plain.folds, **budget)
-    plain = plain.replace(**budget)
-    if wrong := [field for field in _differences(default, plain) if field in about["conditions"]]:
+    if wrong := [field for field in _differences(default, plain.replace(**budget)) if field in conditions]:
         raise ValueError(f"{params.notebook} has no run of {name} with the {' and '.join(wrong)} of its parameters")
-    path = _folder(params) / params.search_name(name)
-    return Wanted(path, default, searched_ranges(method), tuple(method.param_lrs), about)
+    alike = [record.name for record in records.values() if record.searched_as == name]
+    return {
+        "spec": default,
+        "ranges": searched_ranges(method),
+        "path": (search.folder(params.profile) or repository_root()) / params.search_name(name),
+        "fixed": tuple(method.param_lrs),
+        "about": {"method": name, "methods": [name, *alike], "conditions": conditions},
+    }
 
 
 def _differences(spec: RunSpec, plain: RunSpec) -> list[str]:
@@ -121,15 +100,12 @@ def _differences(spec: RunSpec, plain: RunSpec) -> list[str]:
     return [name for name in one if one[name] != other[name] and name not in ("seed", "fold", "folds")]
 
 
-def _folder(params: Params) -> Path:
-    return search.folder(params.profile) or repository_root()  # which says that there is none
-
-
-def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -> list[search.Search]:
+def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = False) -> list[search.Search]:
     """The searches in their order, those that are not complete run side by side with one thread each; what has been
     done before is not done again.
 
     Args:
+        every: of `wanted`.
         jobs: how many at a time; None: one per core.
         again: anew also where they are complete.
 
@@ -137,39 +113,24 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
         ValueError: jobs below 1; a complete search of other conditions lies in the place of one of them; after the
             others have ended, where one failed.
     """
+    todo = {}
     for tuning in every:
-        if tuning.path.exists() and not again and (differs := _other_conditions(tuning)):
+        path, here = tuning["path"], tuning["about"]["conditions"]
+        if again or not path.exists():
+            todo[str(path)] = functools.partial(search.search, **tuning, again=again)
+        elif differs := sorted(name for name, value in here.items() if search.read(path)["conditions"][name] != value):
             raise ValueError(
-                f"{tuning.path} was made with another {' and '.join(differs)}; ask for that, or `--again` replaces it"
+                f"{path} was made with another {' and '.join(differs)}; ask for that, or `--again` replaces it"
             )
-    todo = [tuning for tuning in every if again or not tuning.path.exists()]
-    complete: list[str] = []
-
-    def done() -> int:
-        begun = 0
-        for tuning in todo:
-            with suppress(FileNotFoundError):  # not begun, or complete by now: its worker moves the file
-                begun += search.run_count(search.read(search.unfinished_of(tuning.path)))
-        return search.RUNS * len(complete) + begun
-
-    report = progress.reporter("runs of searches done", search.RUNS * len(todo), done())
     workers = scheduling.workers_for(jobs, len(todo))
-    after = (lambda: report(done()),) if workers <= 1 else ()  # else this process looks at their files
-    tasks = {str(tuning.path): functools.partial(tuning.run, again, *after) for tuning in todo}
-    parallel, alone = (tasks, {}) if workers > 1 else ({}, tasks)
-    failures = scheduling.do_all(parallel, alone, workers, complete.append, lambda _: report(done()))
-    if failures:
-        ended = [(tuning.about["method"], failures.get(str(tuning.path))) for tuning in todo]
-        lines = [f"  {method}: {error or type(error).__name__}" for method, error in ended if error is not None]
+    parallel, alone = (todo, {}) if workers > 1 else ({}, todo)
+    report = progress.reporter("searches done", len(todo))
+    if failures := scheduling.do_all(parallel, alone, workers, lambda path: None, report):
+        lines = [f"  {Path(path).stem}: {error or type(error).__name__}" for path, error in failures.items()]
         raise ValueError(
             f"{len(failures)} of {len(todo)} searches failed, the others are complete:\n" + "\n".join(lines)
         )
-    return [search.read(tuning.path) for tuning in every]
-
-
-def _other_conditions(tuning: Wanted) -> list[str]:
-    there, here = search.read(tuning.path).get("conditions", {}), tuning.about["conditions"]
-    return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
+    return [search.read(tuning["path"]) for tuning in every]
 
 
 def outdated(folder: Path | None = None) -> dict[str, list[str]]:

@@ -141,7 +141,7 @@ def _hits(study: Study, saved: stored.Stored) -> pd.DataFrame | None:
     with variables.unset("DMLREPRO_RECORD"):
         params = study.params_of(saved)
         specs = study.specs_untrained(params)
-        if saved.profile == "quick" or not specs or not all(runs.on_record(specs, file)):
+        if saved.profile == "quick" or not specs or not all(runs.environments(specs, file)):
             return None
         with suppress(records.NotMeasured):
             return results.hits(map(runs.as_measured, runs.run_all(specs, record=file)), params)

@@ -143,7 +143,7 @@ def _decides(spec: RunSpec, manifest: manifests.Manifest, first: str) -> list:
     decides: list[Any] = [manifest.name, manifest.images_digest, manifest.indices("train").tobytes(), first]
     decides += [spec.backbone, backbones.weights_digest(spec.backbone, spec.weights), spec.pooling]
     decides += [spec.image_size, spec.test_resize, spec.original_images, spec.half_activations]
-    decides += [device_for_training().type, sources.versions(), sources.bytes_hash([Path(__file__)])]
+    decides += [device_for_training().type, sources.versions(), sources.bytes_hash(sources.IMAGES)]
     return decides + ([spec.seed, spec.replica] if spec.replica or not spec.weights else [])
 
 

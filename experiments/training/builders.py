@@ -1,11 +1,9 @@
 """What the names in a RunSpec stand for: losses, schemes, optimisers."""
 
 import functools
-import importlib.util
+import importlib
 import inspect
 import pkgutil
-import sys
-import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,8 +30,6 @@ def loss_builder(name: str) -> Callable:
     known = {module.name for module in pkgutil.iter_modules(losses.__path__)} - {"checks", "recommended"} | {"own"}
     if module_name not in known:
         raise ValueError(f"unknown loss {name!r}: losses live in the modules {', '.join(sorted(known))}")
-    if module_name in ("baselines", "nivmf", "unlabelled"):
-        _import_pytorch_metric_learning()
     own = "experiments.training.own_loss"
     module = importlib.import_module(own if module_name == "own" else f"dmlrepro.losses.{module_name}")
     builders = {}
@@ -45,17 +41,6 @@ def loss_builder(name: str) -> Callable:
     if attribute not in builders:
         raise ValueError(f"unknown loss {name!r}: {module_name} has {', '.join(sorted(builders))}")
     return builders[attribute]
-
-
-@functools.cache
-def _import_pytorch_metric_learning() -> None:
-    """Without scipy.stats, which takes it most of a second and which it needs for a function that no loss calls."""
-    if "scipy.stats" not in sys.modules and importlib.util.find_spec("pytorch_metric_learning"):
-        sys.modules["scipy.stats"] = types.ModuleType("scipy.stats")
-        try:
-            importlib.import_module("pytorch_metric_learning.losses")
-        finally:
-            del sys.modules["scipy.stats"]
 
 
 def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:

@@ -1,20 +1,21 @@
 """Whether the stored runs are what the present code trains: a sample trained again, and compared.
 
-Of each kind, see `records.kind`, some runs are trained again, spread over the files. They agree if all rows are the
-same bytes where the machine is alike (rounding, device, threads and versions of packages), and elsewhere if each row
-lies within 3 standard deviations over seeds of the stored one and their mean deviation within 2 / sqrt(runs) of them.
+Of each kind, see `records.kind`, some runs are trained again, spread over all that are stored. They agree if all rows
+are the same bytes where the machine is alike (rounding, device, threads and versions of packages), and elsewhere if
+each row lies within 3 standard deviations over seeds of the stored one and their mean deviation within 2 / sqrt(runs)
+of them.
 """
 
 import dataclasses
 import math
 import typing
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.files import FullDisk
 from experiments.training import recorded, records, runs
 from experiments.training.spec import RunSpec
 
@@ -23,22 +24,20 @@ EACH, MEAN = 3.0, 2.0  # standard deviations over seeds: of a row, and of the me
 SEEDS = 3  # so many values give a deviation
 LEAST = 1e-3  # the least deviation: of fractions a tenth of a point, which seeds that agree do not show
 ALIKE = ("rounding", "device", "threads", "versions")
-Line = typing.TypeVar("Line")
 LOOKS = ("keep_history", "eval_every", "eval_every_epochs")  # what the first seed may have beside the others
 
 
 def states() -> list[dict]:
     """A row per kind, file and state: {"file", "kind", "state", "runs"}; state is valid or outdated."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for file, line in _runs():
-        key = (named(file), records.kind_of(line), "valid" if records.is_valid(line) else "outdated")
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter(
+        (
+            f"{file.parent.parent.name}/{file.stem}",
+            records.kind_of(line),
+            "valid" if records.is_valid(line) else "outdated",
+        )
+        for file, line in _runs()
+    )
     return [dict(zip(("file", "kind", "state", "runs"), (*key, count))) for key, count in sorted(counts.items())]
-
-
-def named(file: Path) -> str:
-    """ "small/10_pfml_retrieval"."""
-    return f"{file.parent.parent.name}/{file.stem}"
 
 
 def spec_of(line: Mapping) -> RunSpec:
@@ -66,56 +65,33 @@ def check(sample: int = SAMPLE, kinds: Collection[str] = (), jobs: int | None = 
         kinds: only those whose name contains one of these; none: all.
 
     Returns:
-        a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or ""}.
+        a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or what
+        hinders training, as a run that diverges now, or ""}.
     """
-    valid = [(file, line) for file, line in _runs() if records.is_valid(line)]
-    deviations = deviations_over_seeds(line for _, line in valid)
-    of_kind: dict[str, list[tuple[Path, dict]]] = {}
-    for file, line in valid:
-        of_kind.setdefault(records.kind_of(line), []).append((file, line))
+    valid = [line for _, line in _runs() if records.is_valid(line)]
+    deviations = deviations_over_seeds(valid)
+    of_kind: dict[str, list[dict]] = {}
+    for line in valid:
+        of_kind.setdefault(records.kind_of(line), []).append(line)
     rows = []
     for kind, lines in sorted(of_kind.items()):
         if kinds and not any(part in kind for part in kinds):
             continue
-        drawn = spread(lines, sample)
-        differ = _failure(drawn, jobs) or difference(
-            [(line, run) for line, run in zip(drawn, runs.run_all([spec_of(line) for line in drawn]))], deviations
-        )
+        drawn = [lines[i] for i in np.linspace(0, len(lines) - 1, min(sample, len(lines))).astype(int)]
+        try:
+            differ = difference(drawn, runs.run_all([spec_of(line) for line in drawn], jobs=jobs), deviations)
+        except (FloatingPointError, ValueError, RuntimeError) as error:
+            differ = " ".join(str(error).split())
         rows.append({"kind": kind, "runs": len(lines), "trained": len(drawn), "differ": differ})
     return rows
-
-
-def _failure(sample: Sequence[Mapping], jobs: int | None) -> str:
-    """Train a sample; in words what hinders it, as a run that diverges now, or ""."""
-    try:
-        runs.run_all([spec_of(line) for line in sample], jobs=jobs)
-    except (FullDisk, MemoryError):
-        raise
-    except (FloatingPointError, ValueError, RuntimeError) as error:
-        return " ".join(str(error).split())
-    return ""
-
-
-def spread(lines: Sequence[tuple[Path, Line]], count: int = SAMPLE) -> list[Line]:
-    """At most `count` lines, of each file in turn, from all parts of it."""
-    if not lines:
-        return []
-    files: dict[Path, list[Line]] = {}
-    for file, line in lines:
-        files.setdefault(file, []).append(line)
-    share = math.ceil(count / len(files))
-    parts = [[own[i] for i in np.linspace(0, len(own) - 1, min(share, len(own))).astype(int)] for own in files.values()]
-    turns = [part[turn] for turn in range(share) for part in parts if turn < len(part)]
-    return turns[:count]
 
 
 def deviations_over_seeds(lines: Iterable[Mapping]) -> dict[tuple, float]:
     """The standard deviation over seeds of every row of runs that differ in nothing else, by (setting, row)."""
     values: dict[tuple, list[float]] = {}
     for line in lines:
-        for row in line["rows"]:
-            if row["selection"] != "every":
-                values.setdefault((_but_the_seed(line), _row(row)), []).append(row["value"])
+        for row, value in _at_the_end(line["rows"]).items():
+            values.setdefault((_but_the_seed(line), row), []).append(value)
     return {key: max(float(np.std(seeds, ddof=1)), LEAST) for key, seeds in values.items() if len(seeds) >= SEEDS}
 
 
@@ -126,17 +102,14 @@ def _but_the_seed(line: Mapping) -> str:
     return records.digest({name: value for name, value in spec.items() if name not in left_out})
 
 
-def _row(row: Mapping) -> tuple:
-    return tuple(row.get(name, "") for name in ("selection", "metric", "network"))
-
-
-def difference(pairs: Sequence[tuple[Mapping, Any]], deviations: Mapping[tuple, float]) -> str:
+def difference(lines: Sequence[Mapping], trained: Sequence[Any], deviations: Mapping[tuple, float]) -> str:
     """What tells runs trained now from their lines, in words; "" where nothing does.
 
-    Rows of kept evaluations are left out where the machine is another.
+    Rows of kept evaluations are left out where the machine is another. A selection that too few seeds have, such as the
+    best of the steps that only the first seed was looked at, deviates as the last step does.
     """
     scaled, compared = [], 0
-    for line, run in pairs:
+    for line, run in zip(lines, trained):
         if all(run.made[name] == line["made"][name] for name in ALIKE):
             if run.rows != line["rows"]:
                 return f"{line['described']} has other rows on a machine that is alike"
@@ -146,7 +119,9 @@ def difference(pairs: Sequence[tuple[Mapping, Any]], deviations: Mapping[tuple, 
             return f"{line['described']} has rows of other names"
         compared += 1
         for row, value in then.items():
-            deviation = _deviation(_but_the_seed(line), row, deviations)
+            setting = _but_the_seed(line)
+            last = deviations.get((setting, ("last", *row[1:])), LEAST)
+            deviation = deviations.get((setting, row), last)
             if abs(now[row] - value) > EACH * deviation:
                 return f"{line['described']}: {' '.join(filter(None, row))} was {value:.6g}, is {now[row]:.6g}"
             scaled.append((now[row] - value) / deviation)
@@ -155,12 +130,6 @@ def difference(pairs: Sequence[tuple[Mapping, Any]], deviations: Mapping[tuple, 
     return ""
 
 
-def _deviation(setting: str, row: tuple, deviations: Mapping[tuple, float]) -> float:
-    """That of a row, and of a selection that too few seeds have, such as the best of the steps that only the first seed
-    was looked at, that of the last step."""
-    last = ("last", *row[1:])
-    return deviations.get((setting, row), deviations.get((setting, last), LEAST))
-
-
 def _at_the_end(rows: Iterable[Mapping]) -> dict[tuple, float]:
-    return {_row(row): row["value"] for row in rows if row["selection"] != "every"}
+    names = ("selection", "metric", "network")
+    return {tuple(row.get(n, "") for n in names): row["value"] for row in rows if row["selection"] != "every"}

@@ -1,8 +1,8 @@
 """The key of a run: a digest of everything its numbers depend on.
 
-That is the spec, the images, the first weights and the bytes of the modules that the run imports: what is trained; and
-the versions of the numerical packages, the kind of device and of machine, and the threads: where. The key is that of
-the local cache; in the store a run goes by its name, which knows neither code nor machine, see records.py.
+That is the spec, the images, the first weights and the bytes of the code that trains: what is trained; and the versions
+of the numerical packages, the kind of device and of machine, and the threads: where. The key is that of the local
+cache; in the store a run goes by its name, which knows neither code nor machine, see records.py.
 """
 
 import functools
@@ -49,7 +49,7 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
             spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
         ),
         "weights": digest_of_weights(spec.backbone, spec.weights),
-        "code": code_hash(spec.loss, spec.scheme),
+        "code": sources.bytes_hash(sources.TRAINING),
     }
     where = {
         "versions": sources.versions(),
@@ -110,27 +110,6 @@ def _digests_on_record() -> dict[str, dict]:
 def _kept_digest_of_data(root: Path, *data_of_run: Any) -> str:
     """`digest_of_data` of a data set in a folder, where it stays as it is while a process runs."""
     return digest_of_data(*data_of_run)
-
-
-@functools.cache
-def code_hash(loss: str | None, scheme: str) -> str:
-    """Hash of every module of ours that a run with this loss and this scheme imports."""
-    return sources.bytes_hash(_roots(loss, scheme))
-
-
-def code_of(loss: str | None, scheme: str) -> list[Path]:
-    """The files of these modules."""
-    return sources.used_by(_roots(loss, scheme), without=sources.IN_THE_KEY)
-
-
-def _roots(loss: str | None, scheme: str) -> list[Path]:
-    roots = [sources.PACKAGE / "training" / "loop.py"]
-    if loss is not None:  # without a loss nothing is trained
-        roots += [
-            sources.loss_files()[loss.partition(".")[0]],
-            sources.PACKAGE / "training" / "schemes" / f"{scheme}.py",
-        ]
-    return roots
 
 
 def device_name() -> str:

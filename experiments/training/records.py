@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -178,30 +178,17 @@ def _content(line: bytes) -> dict | None:
         return None
 
 
-class _Read(NamedTuple):
-    """A file as it was read last: so many bytes with this hash, and what their lines hold."""
-
-    size: int
-    sha256: str
-    lines: list[dict]
-
-
-_read: dict[Path, _Read] = {}
-
-
 def lines(file: Path) -> list[dict]:
-    """What the lines of a file hold; the last one does not count before it is whole. A file that has only grown is
-    parsed from there on.
+    """What the lines of a file hold; the last one does not count before it is whole.
 
     Raises:
         ValueError: a line is not as it was written; names file and line.
     """
-    text = file.read_bytes()
-    known = _read.get(file, _Read(0, hashlib.sha256().hexdigest(), []))
-    if hashlib.sha256(text[: known.size]).hexdigest() != known.sha256:
-        known = _Read(0, "", [])
-    contents = list(known.lines)
-    *whole, last = text[known.size :].split(b"\n")
+    state = _state(file)
+    if _parsed.get(file, ((), []))[0] == state:
+        return _parsed[file][1]
+    contents: list[dict] = []
+    *whole, last = file.read_bytes().split(b"\n")
     for line in [*whole, last] if _content(last) else whole:
         content = _content(line)
         if content is None:
@@ -210,10 +197,15 @@ def lines(file: Path) -> list[dict]:
                 "its run is trained again"
             )
         contents.append(content)
-    if not _content(last):
-        size = len(text) - len(last)
-        _read[file] = _Read(size, hashlib.sha256(text[:size]).hexdigest(), contents)
+    _parsed[file] = state, contents
     return contents
+
+
+_parsed: dict[Path, tuple[tuple, list[dict]]] = {}  # files as they were read last
+
+
+def _state(file: Path) -> tuple[int, int]:
+    return file.stat().st_mtime_ns, file.stat().st_size
 
 
 def of_runs(runs_folder: Path) -> dict[str, list[dict]]:
@@ -286,7 +278,7 @@ def of_runs_once(runs_folder: Path) -> dict[str, list[dict]]:
 
 
 def _states(runs_folder: Path) -> tuple:
-    return tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files(runs_folder))
+    return tuple((file, *_state(file)) for file in files(runs_folder))
 
 
 @functools.lru_cache(maxsize=4)
@@ -325,7 +317,7 @@ def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     name, version = measurement_of(function)
     file = models[0].record
     if file is None:
-        code = sources.bytes_hash([Path(function.__code__.co_filename)])
+        code = sources.bytes_hash(sources.EVERYTHING)
         return _cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
     asked, of = [name, options, version], [[model.name, model.mark] for model in models]
     key = kept_under(asked, of)

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -49,8 +49,7 @@ class RunResult:
     record: Path | None = None  # the file that it is stored in
     line: Mapping | None = None  # its line there
     stale: bool = False  # the present code is not compatible with that version
-
-    measured_only: ClassVar[bool] = False  # whether its weights may not be asked for, see `records.derived`
+    measured_only: bool = False  # whether its weights may not be asked for, see `records.derived`
 
     @functools.cached_property
     def folder(self) -> Path:
@@ -58,8 +57,10 @@ class RunResult:
 
         Raises:
             ValueError: it is outdated, so that other weights would come of it now.
-            NotMeasured: DMLREPRO_TRAIN=0 forbids training it again.
+            NotMeasured: its weights may not be asked for, or DMLREPRO_TRAIN=0 forbids training it again.
         """
+        if self.measured_only:
+            raise records.NotMeasured
         if self.place is not None:
             return self.place
         if self.stale:
@@ -133,19 +134,9 @@ class RunResult:
         return network.eval()
 
 
-class _Line(RunResult):
-    """A run of the record of which nothing can be asked but what was measured on it."""
-
-    measured_only = True
-
-    @property
-    def folder(self) -> Path:  # type: ignore[override]
-        raise records.NotMeasured
-
-
 def as_measured(run: RunResult) -> RunResult:
     """The same run, of which nothing can be asked but what was measured on it."""
-    return _Line(**{field.name: getattr(run, field.name) for field in dataclasses.fields(run)})
+    return dataclasses.replace(run, measured_only=True)
 
 
 def run(spec: RunSpec) -> RunResult:
@@ -278,13 +269,6 @@ def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> b
     except records.NotMeasured:
         return True
     return False
-
-
-def on_record(specs: Sequence[RunSpec], file: Path) -> list[bool]:
-    """Of each spec, whether the store has its run in any file beside this one, outdated ones included."""
-    identities = dict(enumerate(_identities(specs)))
-    there = _recorded(identities, dict.fromkeys(identities, file))
-    return [number in there for number in identities]
 
 
 def environments(specs: Sequence[RunSpec], file: Path) -> list[tuple[str, str] | None]:

@@ -1,19 +1,18 @@
 """Search of a method's hyperparameters on validation classes. What is varied is handed in; the test set has no part.
 
-One code serves every search. The spec as it stands is trial 0. Bayesian proposals (TPE) follow, each a function of the
-trials before it. Where a trial is scored on some of the folds only, the best go on to the others. What differs is how
-many: the search that every method gets alike is that of the constants here, a protocol's own has the protocol's.
+The spec as it stands is trial 0. Bayesian proposals (TPE) follow, each a function of the trials before it. Where a
+trial is scored on some of the folds only, the best go on to the others. The constants here are those of the search that
+every method gets alike; a protocol has its own.
 
-Each run is written to the search's file when it ends, and from that file an interrupted search goes on, on any machine.
-Until it is complete the file is called `<name>.unfinished.json`, so that only a complete search replaces a complete
-one. The runs themselves leave the cache: they are wanted for their scores.
+What a run scores is written to `<name>.unfinished.json`, from which an interrupted search goes on, on any machine. Only
+a complete search replaces a complete one. The runs themselves leave the cache: they are wanted for their scores.
 """
 
 import copy
 import functools
-import hashlib
 import inspect
 import json
+import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,10 +27,9 @@ from experiments.training.spec import RunSpec
 TRIALS = 16  # of every method, the default among them, on the first fold
 FINALISTS = 4  # so many of them on the other folds too
 FOLDS = 3  # disjoint parts of the training classes, each of which validates once
-RUNS = TRIALS + FINALISTS * (FOLDS - 1)
 STARTUP = 6  # trials before proposals follow the better ones, the default and five at random
 UNFINISHED = ".unfinished.json"
-SCORE = "val MAP@R"
+SCORE = "MAP@R"  # on validation classes, by which a trial is judged
 
 Search = dict[str, Any]  # what a search's file holds, see `search`
 
@@ -89,11 +87,10 @@ def standing(spec: RunSpec, ranges: Mapping[str, Range]) -> dict[str, float]:
     a search learns nothing."""
     known = defaults(spec.loss) | dict(spec.loss_options) | {"lr": spec.lr}
     known["loss_lr"] = max(spec.loss_lr.values(), default=None)
-    values = {name: known.get(name) for name in ranges}
     return {
-        name: float(value)
-        for name, value in values.items()
-        if isinstance(value, int | float) and ranges[name].low <= value <= ranges[name].high
+        name: float(known[name])
+        for name, bounds in ranges.items()
+        if isinstance(known.get(name), int | float) and bounds.low <= known[name] <= bounds.high
     }
 
 
@@ -123,7 +120,6 @@ def search(
     fixed: Collection[str] = (),
     about: Mapping[str, Any] | None = None,
     again: bool = False,
-    after: Callable[[], None] = lambda: None,
 ) -> Search:
     """The search in a file: found complete, or gone on with, or begun.
 
@@ -135,12 +131,12 @@ def search(
         fixed: as in `applied`.
         about: further entries of the file, by which it is found.
         again: begin anew, or go on with what was begun anew, where the file is complete.
-        after: called after each run that is finished and written.
 
     Returns:
-        what the file holds, beside `about`: "ranges", "trials" in their order with "options" and "scores" (validation
-        MAP@R as fractions, a fold each, 0 where training diverged), "found" (see `_found`), "counts", "begun" (all that
-        the scores of trial 0 depend on but the machine), "made" (commit, versions, device) and "sha256" of all others.
+        what the file holds, beside `about`: "ranges", "trials" in their order with "options", "scores" (validation
+        MAP@R as fractions, a fold each, 0 where training diverged) and "metrics" (all others, of searches since they
+        are kept), "found" (see `_found`), "counts", "begun" (all that the scores of trial 0 depend on but the machine),
+        "made" (commit, versions, device) and "sha256" of all others.
 
     Raises:
         ValueError: no trials; the file was edited or damaged; a search was begun with another spec, other images, code
@@ -150,76 +146,57 @@ def search(
         raise ValueError(f"trials must be positive, got {trials}")
     if path.exists() and not again:
         return read(path)
-    before = path.stat().st_mtime_ns if path.exists() else 0
     with locked(path):  # of two processes that search for one file the second waits, and finds it complete
-        if path.exists() and (not again or path.stat().st_mtime_ns != before):
-            return read(path)  # by another process, while this one waited
-        unfinished, record = unfinished_of(path), _begun(ranges, models(spec), trials, finalists, first, fixed)
-        record = json.loads(json.dumps(dict(about or {}) | record))  # as it is read again
+        if path.exists() and not again:
+            return read(path)
+        unfinished, judged = unfinished_of(path), models(spec)
+        on_folds = first or len(judged)
+        counts = {"trials": trials, "on folds": on_folds, "finalists": finalists, "folds": len(judged)}
+        record = {
+            **(about or {}),
+            "counts": counts,
+            "ranges": {name: asdict(bounds) for name, bounds in ranges.items()},
+            "fixed": sorted(fixed),
+            "begun": _begun(judged[0]),
+            "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
+            "trials": [],
+        }
         if unfinished.exists():
-            now, record = record, copy.deepcopy(read(unfinished))
-            if differs := _differing(record, now):
-                what = " and ".join(differs)
+            now, record = json.loads(json.dumps(record)), copy.deepcopy(read(unfinished))
+            flat, then = now | now["begun"], record | record["begun"]
+            if differs := [name for name in flat if name not in IN_PROGRESS and then.get(name) != flat[name]]:
                 raise ValueError(
-                    f"{unfinished} was begun with another {what} than there is now; remove it to begin anew"
+                    f"{unfinished} was begun with another {' and '.join(differs)} than there is now; remove it to "
+                    "begin anew"
                 )
-        tried, on_folds = record["trials"], record["counts"]["on folds"]
+        tried = record["trials"]
 
-        def scored(options: Mapping[str, float], folds: slice) -> list[float]:
-            return scores_of(models(applied(spec, options, fixed))[folds])
+        def score(trial: Search, folds: slice) -> None:
+            metrics = validation_metrics(models(applied(spec, trial["options"], fixed))[folds])
+            trial["scores"] += [each[SCORE] for each in metrics]
+            trial["metrics"] = trial.get("metrics", []) + metrics
+            write_text(unfinished, signed(record))
 
         while len(tried) < trials:
-            options = _proposal(tried, ranges) if tried else standing(spec, ranges)
-            tried.append({"options": options, "scores": scored(options, slice(on_folds))})
-            write_text(unfinished, signed(record))
-            after()
+            tried.append({"options": _proposal(tried, ranges) if tried else standing(spec, ranges), "scores": []})
+            score(tried[-1], slice(on_folds))
         for trial in sorted(tried, key=lambda trial: -_score(trial, on_folds))[:finalists]:
-            for fold in range(len(trial["scores"]), len(models(spec))):
-                trial["scores"] += scored(trial["options"], slice(fold, fold + 1))
-                write_text(unfinished, signed(record))
-                after()
+            for fold in range(len(trial["scores"]), len(judged)):
+                score(trial, slice(fold, fold + 1))
         record["found"] = _found(tried, on_folds)
         write_text(path, signed(record))
         unfinished.unlink(missing_ok=True)
         return read(path)
 
 
-def _differing(there: Search, now: Search) -> list[str]:
-    """What a search was begun with otherwise: "spec", "source", "ranges" and the like."""
-    flat = [{**record, **record.get("begun", {})} for record in (there, now)]
-    one, other = ({name: value for name, value in entries.items() if name not in PROGRESS} for entries in flat)
-    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+IN_PROGRESS = ("begun", "made", "trials")  # may differ between two parts of one search; of "begun" each entry counts
 
 
-# entries that may differ between two parts of one search, and "begun", of which each entry counts
-PROGRESS = ("begun", "made", "trials", "found", "sha256")
-
-
-def _begun(
-    ranges: Mapping[str, Range],
-    judged: list[RunSpec],
-    trials: int,
-    finalists: int,
-    first: int | None,
-    fixed: Collection[str],
-) -> Search:
-    """A search before its first trial. "begun" is all that the scores of trial 0 depend on but the machine: spec, data,
-    weights, and the version of its code; committed searches of before have a hash of the code, `source`, instead."""
-    spec = judged[0]
+def _begun(spec: RunSpec) -> Search:
+    """All that the scores of a spec depend on but the machine: spec, data, weights, and the version of its code;
+    committed searches of before have a hash of the code, `source`, instead."""
     what = {name: value for name, value in keys.identity_of(spec)["what"].items() if name != "code"}
-    return {
-        "counts": {
-            "trials": trials,
-            "on folds": first or len(judged),
-            "finalists": finalists,
-            "folds": len(judged),
-        },
-        "ranges": {name: asdict(bounds) for name, bounds in ranges.items()},
-        "fixed": sorted(fixed),
-        "begun": what | {"version": records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]},
-        "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
-        "trials": [],
-    }
+    return what | {"version": records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]}
 
 
 def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str, float]:
@@ -240,15 +217,20 @@ def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str
     return {name: float(f"{trial.params[name]:.4g}") for name in ranges}
 
 
-def scores_of(models: list[RunSpec]) -> list[float]:
-    """Validation MAP@R of each run, 0 for all if one of them diverged. They leave the cache again."""
+def validation_metrics(models: list[RunSpec]) -> list[dict[str, float]]:
+    """The validation metrics of each run; SCORE alone, of 0, for all if one of them diverged. They leave the cache."""
     try:
-        finished = runs.run_all(models)
-        scores = [run.metric(SCORE, "val_best" if run.spec.restore_best else "last") for run in finished]
+        metrics = [_of_validation(run) for run in runs.run_all(models)]
     except FloatingPointError:  # one diverged; others may have finished before it
-        scores = [0.0] * len(models)
+        metrics = [{SCORE: 0.0}] * len(models)
     cache.forget(models)  # 50 trials of 4 networks are 10 GB
-    return scores
+    return metrics
+
+
+def _of_validation(run: runs.RunResult) -> dict[str, float]:
+    selection = "val_best" if run.spec.restore_best else "last"
+    rows = [row for row in run.rows if row["selection"] == selection and "network" not in row]
+    return {row["metric"][4:]: row["value"] for row in rows if row["metric"].startswith("val ")}
 
 
 def _found(tried: Sequence[Mapping], first: int | None) -> dict[str, Any]:
@@ -273,51 +255,42 @@ def _score(trial: Mapping, first: int | None) -> float:
     return statistics.fmean(trial["scores"][:first])
 
 
-def run_count(record: Search) -> int:
-    """How many runs a search has had."""
-    return sum(len(trial["scores"]) for trial in record["trials"])
-
-
 # --- a protocol's own search ------------------------------------------------------------------------------------------
 
 
 def by_protocol(
     spec: RunSpec,
     ranges: Mapping[str, Range],
-    name: str = "mlrc",
+    name: str,
+    trials: int,
     *,
-    trials: int | None = None,
     published: bool = False,
     keep: Collection[str] = (),
-) -> tuple[RunSpec, list[dict]]:
-    """The search of a protocol, every trial on all its folds, kept in the cache.
-
-    Args:
-        trials: how many are tried; None: as many as the protocol says.
-        published, keep: as in `protocols.expand`.
-
-    Returns:
-        The spec with the best hyperparameters, and a row per trial: its hyperparameters and mean validation MAP@R.
-
-    Raises:
-        ValueError: no trials, or the protocol has no classes to validate on.
-    """
-    count = protocols.with_folds(name).trials if trials is None else trials
+) -> Search:
+    """The search of a protocol, every trial on all its folds, kept in the cache; published, keep: as in
+    `protocols.expand`. ValueError: no trials, or the protocol has no classes to validate on."""
 
     def models(tried: RunSpec) -> list[RunSpec]:
         return protocols.validated(tried.replace(seed=protocols.TUNING_SEED), name, published=published, keep=keep)
 
-    identity = [*map(keys.key_of, models(spec)), count, {key: asdict(bounds) for key, bounds in ranges.items()}]
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    path = cache_root() / "searches" / f"{digest[:24]}.json"
-    record = search(spec, ranges, path, models, trials=count, finalists=0, first=None)
-    rows = [trial["options"] | {SCORE: statistics.fmean(trial["scores"])} for trial in record["trials"]]
-    return best_of(spec, record), rows
+    identity = [*map(keys.key_of, models(spec)), trials, {key: asdict(bounds) for key, bounds in ranges.items()}]
+    path = cache_root() / "searches" / f"{records.digest(identity)[:24]}.json"
+    return search(spec, ranges, path, models, trials=trials, finalists=0, first=None)
 
 
 def best_of(spec: RunSpec, record: Search) -> RunSpec:
     """A spec with what a search found."""
     return applied(spec, record["found"]["options"], record["fixed"])
+
+
+def at_an_end(record: Search) -> list[str]:
+    """The hyperparameters whose chosen value lies within 5 % of an end of its range: the best may lie beyond it."""
+    places = {}
+    for name, value in record["found"]["options"].items():
+        low, high, log = record["ranges"][name].values()
+        low, high, value = map(math.log, (low, high, value)) if log else (low, high, value)
+        places[name] = (value - low) / (high - low)
+    return [name for name, place in places.items() if not 0.05 < place < 0.95]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

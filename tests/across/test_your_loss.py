@@ -107,9 +107,9 @@ def asked(params: YourLossParams, monkeypatch) -> tuple:
 def test_the_search_is_that_of_every_method(mine, monkeypatch):
     spec, ranges, about = asked(params_of(mine, "small", search=RANGES), monkeypatch)
     (theirs,) = searches.wanted([Retrieval], lambda study: study.configured({"profile": "small"}), ["ProxyAnchor"])
-    assert list(ranges.items()) == list(theirs.ranges.items())
-    assert about["conditions"] == theirs.about["conditions"]
-    assert but_for_the_loss(spec) == but_for_the_loss(theirs.spec)
+    assert list(ranges.items()) == list(theirs["ranges"].items())
+    assert about["conditions"] == theirs["about"]["conditions"]
+    assert but_for_the_loss(spec) == but_for_the_loss(theirs["spec"])
     assert spec.loss_options["margin"] == 0.1 and spec.loss_options["alpha"] == 32.0
     assert asked(params_of(mine), monkeypatch) == ()
     with pytest.raises(ValueError, match="lr is searched for every loss at profile small"):
@@ -147,9 +147,9 @@ def test_a_search_goes_on_where_it_was_interrupted(mine, monkeypatch):
         value = next(scores)
         if isinstance(value, KeyboardInterrupt):
             raise value
-        return [value for _ in models]
+        return [{"MAP@R": value} for _ in models]
 
-    monkeypatch.setattr(search, "scores_of", score)
+    monkeypatch.setattr(search, "validation_metrics", score)
     identity = {"mine": mine, "code": ""}
     monkeypatch.setattr(search.keys, "identity_of", lambda spec: {"what": {**identity}})  # it would read the images
     params = params_of(mine, "small", search=RANGES)
@@ -157,7 +157,7 @@ def test_a_search_goes_on_where_it_was_interrupted(mine, monkeypatch):
         your_loss.searched(params)
     (unfinished,) = (cache_root() / "searches").glob("own-*.unfinished.json")
     assert len(json.loads(unfinished.read_text())["trials"]) == 2
-    scores = iter([0.1] * (search.RUNS - 2))
+    scores = iter([0.1] * 22)
     resumed = your_loss.searched(params)
     assert [sum(trial["scores"][:1]) for trial in resumed["trials"]][:3] == [0.2, 0.3, 0.1]
     assert len(resumed["trials"]) == search.TRIALS and next(scores, None) is None

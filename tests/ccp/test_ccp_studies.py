@@ -3,10 +3,11 @@
 import json
 import math
 
+import pandas as pd
 import pytest
 import torch
 
-from experiments.ccp import ablations, cost, geometry, methods
+from experiments.ccp import ablations, cost, geometry, methods, retrieval
 from experiments.methods import BASELINES
 from experiments.report import catalogue
 from experiments.training import runs
@@ -137,3 +138,18 @@ def test_problems_of_several_lengths_end_with_the_run(values, lengths):
     varied = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
     assert sorted({spec.scheme_options["problem_steps"] for spec in varied}) == lengths
     assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())
+
+
+def test_the_gains_of_ccp_are_paired_by_seed():
+    names = [f"{loss}{form}" for loss in methods.LOSSES for form in ("", "-CCP-L")]
+    rows = [
+        {"method": name, "seed": seed, "value": 10.0 * seed + (seed + 1) * name.endswith("-L"), "setting": ""}
+        for name in names
+        for seed in range(3)
+    ]
+    fixed = {"metric": "MAP@R", "dataset": "cub-subset", "backbone": "squeezenet1_1", "selection": "last", "step": 1}
+    fixed |= {"paper": "ccp", "experiment": "41_ccp_retrieval", "profile": "small", "dim": 128}
+    (axis,) = retrieval.gains(pd.DataFrame(rows).assign(**fixed, protocol="conventional")).axes
+    means = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"]
+    assert means == pytest.approx([2.0] * len(methods.LOSSES))  # of 1, 2 and 3: the seeds' own level counts nothing
+    assert axis.lines[0].get_xdata() == pytest.approx([2 - 2.484, 2 + 2.484], abs=1e-3)

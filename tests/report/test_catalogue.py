@@ -122,9 +122,9 @@ def test_the_search_takes_its_ranges(toy, monkeypatch):
 
     def score(models):
         tried.append(models[0])
-        return [0.5] * len(models)
+        return [{"MAP@R": 0.5}] * len(models)
 
-    monkeypatch.setattr(search, "scores_of", score)
+    monkeypatch.setattr(search, "validation_metrics", score)
     notebook = catalogue.find("99")
     values = {"protocol": "mlrc", "search_trials": 2, "methods": ["Toy"], "seeds": 1}
     specs = notebook.specs(notebook.configured(values))

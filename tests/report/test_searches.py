@@ -18,7 +18,7 @@ from experiments.training import protocols, runs, search
 TINY = {"profile": "small", "dataset": "glyphs"}
 TINY_RUN = TRAINED.replace(loss=None, steps=None)
 METHODS = papers.methods()
-TRUE_SCORES = search.scores_of  # before a test puts another in its place
+TRUE_SCORES = search.validation_metrics  # before a test puts another in its place
 SEARCHABLE = [name for name, method in METHODS.items() if method.search_space]
 
 
@@ -27,7 +27,7 @@ def glyphs_at_small(monkeypatch):
     """Profile small also has glyphs, with short runs, which nothing here trains: a trial's score tells its options."""
     recipe = profiles.RECIPES["quick"]["glyphs"] | {"lr": 1e-4, "fixed": {"head_lr": 1e-3}, "train_from": "head"}
     monkeypatch.setitem(profiles.RECIPES["small"], "glyphs", recipe | {"steps": 2, "seeds": 2})
-    monkeypatch.setattr(search, "scores_of", lambda models: [_score(model) for model in models])
+    monkeypatch.setattr(search, "validation_metrics", lambda models: [{"MAP@R": _score(model)} for model in models])
 
 
 def _score(model) -> float:
@@ -70,7 +70,7 @@ def test_all_methods_have_the_same_trials_and_the_same_range_of_the_learning_rat
     by_method = searched("10")
     assert set(by_method) == {name for name in params_of("10").methods if name != "untrained"}
     for record in by_method.values():
-        assert (len(record["trials"]), search.run_count(record)) == (16, 24)
+        assert (len(record["trials"]), sum(len(trial["scores"]) for trial in record["trials"])) == (16, 24)
         assert record["ranges"]["lr"] == {"low": 1e-5, "high": 3e-3, "log": True}
         assert record["trials"][0]["options"]["lr"] == 1e-4
         assert record["begun"]["spec"]["folds"] == 3 and record["begun"]["spec"]["fold"] == 0
@@ -208,15 +208,7 @@ def test_a_search_begins_at_the_run_without_a_setting():
     """Notebook 48 has runs that end after one problem before those that go on."""
     values = {"profile": "small", "dataset": "cub-subset"}
     (wanted,) = searches.wanted([catalogue.find("48")], lambda study: study.configured(values), ["C2-CCP-L"])
-    assert wanted.spec.setting == "" and "projections" not in wanted.spec.scheme_options
-
-
-def test_a_method_is_searched_as_most_notebooks_train_it():
-    digits = dataclasses.replace(catalogue.find("40"), takes_searches=True)  # a network and images of its own
-    studies = [digits, catalogue.find("41"), catalogue.find("43")]
-    values = {"profile": "small", "dataset": "cub-subset"}
-    (wanted,) = searches.wanted(studies, lambda study: study.configured(values), ["C2-CCP-L"])
-    assert wanted.spec.backbone == "squeezenet1_1" and "squeezenet1_1" in wanted.path.name
+    assert wanted["spec"].setting == "" and "projections" not in wanted["spec"].scheme_options
 
 
 def test_a_notebook_that_varies_a_condition_leaves_the_search_to_others():
@@ -225,7 +217,7 @@ def test_a_notebook_that_varies_a_condition_leaves_the_search_to_others():
 
     with pytest.raises(ValueError, match="35_meanfield_ablation_batch_size has no run of ProxyAnchor with the batch"):
         own("35")
-    assert {"ProxyAnchor", "MFCWMS"} <= {wanted.about["method"] for wanted in own("35", "31")}
+    assert {"ProxyAnchor", "MFCWMS"} <= {wanted["about"]["method"] for wanted in own("35", "31")}
 
 
 @pytest.mark.parametrize(
@@ -244,8 +236,8 @@ def test_what_cannot_be_searched_is_named(names, values, message):
 @pytest.mark.parametrize("name", ["PLM", "STML-style", "NT-Xent", "K-Means", "Hierarchical", "Random Walk"])
 def test_what_learns_without_labels_is_trained_on_a_fold_and_scored_on_its_validation_classes(name):
     (wanted,) = searches.wanted([catalogue.find("50")], lambda study: study.configured(TINY), [name])
-    fold = wanted.spec.replace(fold=0, folds=3, seed=protocols.TUNING_SEED, images_per_class=8)
-    (one,), (other,) = TRUE_SCORES([fold]), TRUE_SCORES([fold.replace(fold=1)])
+    fold = wanted["spec"].replace(fold=0, folds=3, seed=protocols.TUNING_SEED, images_per_class=8)
+    one, other = (TRUE_SCORES([run])[0]["MAP@R"] for run in (fold, fold.replace(fold=1)))
     assert 0.05 < one < 0.95 and one != other
 
 
@@ -278,10 +270,10 @@ def test_what_learns_without_labels_is_tuned_as_all_others():
 
 def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(capsys, monkeypatch):
     arguments = ["--profile", "small", "-p", "dataset", "glyphs"]
-    assert cli.main(["tune", "PFML", "ProxyAnchor", *arguments, "--jobs", "1"]) == 0
+    assert cli.main(["tune", "10", "PFML", "ProxyAnchor", *arguments, "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == ["method", "PFML", "ProxyAnchor"]
-    monkeypatch.setattr(search, "scores_of", lambda models: pytest.fail("searched again"))
+    monkeypatch.setattr(search, "validation_metrics", lambda models: pytest.fail("searched again"))
     assert cli.main(["tune", "10", "PFML", "ProxyAnchor", *arguments]) == 0
     assert capsys.readouterr().out == printed
     assert cli.main(["tune", "10", "--jobs", "0", *arguments]) == 2
@@ -292,11 +284,12 @@ def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(caps
 def test_searches_run_side_by_side_with_all_their_runs(tmp_path):
     """In processes of their own, where no patch of this test holds: networks that are evaluated as they are."""
     every = [
-        searches.Wanted(tmp_path / f"{name}.json", TINY_RUN.replace(embedding_size=size), {}, (), {"method": name})
+        {"spec": TINY_RUN.replace(embedding_size=size), "ranges": {}, "path": tmp_path / f"{name}.json"}
+        | {"about": {"method": name, "conditions": {}}}
         for size, name in ((4, "A"), (8, "B"))
     ]
     finished = searches.run(every, jobs=2)
-    assert [(record["method"], search.run_count(record)) for record in finished] == [("A", 24), ("B", 24)]
+    assert [(record["method"], len(record["trials"])) for record in finished] == [("A", 16), ("B", 16)]
     assert 0 < finished[0]["found"]["default"] == finished[0]["found"]["best"] < 1
 
 
@@ -306,6 +299,6 @@ def test_an_error_of_one_search_lets_the_others_end(monkeypatch, tmp_path, jobs)
     about = {"method": "A", "methods": [], "conditions": {}}
     spec = specs("10", "PFML")[0].replace(dataset="cub")
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "absent"))
-    every = [searches.Wanted(tmp_path / f"{name}.json", spec, {}, (), about | {"method": name}) for name in "AB"]
+    every = [{"spec": spec, "ranges": {}, "path": tmp_path / f"{name}.json", "about": about} for name in "AB"]
     with pytest.raises(ValueError, match=r"(?s)2 of 2 searches failed.*  A: .*cub.*  B: "):
         searches.run(every, jobs=jobs)

@@ -15,7 +15,7 @@ from experiments.training.activations import Activations
 TAIL = TINY.replace(train_from="block3", steps=10)
 CROPS = TINY.replace(image_size=24, test_resize=28, train_from="block3")
 SCHEMES = {
-    "momentum": {"scheme": "momentum", "scheme_options": {"momentum": 0.9, "consistency": 0.5}},
+    "momentum": {"scheme": "momentum", "scheme_options": {"momentum": 0.9}},
     "CCP": {
         "scheme": "chance_constrained",
         "loss": "chance_constrained.ProxyContrastiveLoss",

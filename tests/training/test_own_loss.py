@@ -66,13 +66,6 @@ def test_files_beside_a_loss_count_where_they_are_of_its_package(package, writte
     assert (written(module="folder.mine") != code) == package
 
 
-def test_other_runs_do_not_hold_this_file():
-    """So that it may change without their keys."""
-    names = {path.name for path in keys.code_of("baselines.proxy_anchor", "supervised")}
-    assert "baselines.py" in names and "own_loss.py" not in names
-    assert "own_loss.py" in {path.name for path in keys.code_of("own.OwnLoss", "supervised")}
-
-
 def test_a_loss_gets_the_sizes_that_it_asks_for(written):
     text = "from torch import nn\n\ndef plain(margin=0.5):\n    found = nn.Identity()\n    found.margin = margin\n"
     assert own_loss.OwnLoss(written(text + "    return found\n", "plain"), 4, 8, margin=0.25).loss.margin == 0.25

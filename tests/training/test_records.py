@@ -289,7 +289,7 @@ def test_a_selection_that_one_seed_has_is_as_uncertain_as_the_last_step():
     def differs(best: float) -> str:
         made = dict.fromkeys(checking.ALIKE, 2)
         rows = [row | {"value": best if row["selection"] == "test_best" else row["value"]} for row in lines[0]["rows"]]
-        return checking.difference([(lines[0], SimpleNamespace(rows=rows, made=made))], deviations)
+        return checking.difference(lines[:1], [SimpleNamespace(rows=rows, made=made)], deviations)
 
     assert not differs(0.725) and "test_best R@1 was 0.72" in differs(0.76)
 
@@ -316,16 +316,6 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
             labels = {name: getattr(spec, name) for name in LABELS}
             line = {"spec": kept, "labels": labels, "made": {"threads": spec.threads or 0}}
             assert json.dumps(checking.spec_of(json.loads(json.dumps(line))).as_dict()) == json.dumps(spec.as_dict())
-
-
-def test_a_file_that_grows_is_read_from_there_on(finished, file, monkeypatch):
-    records.lines(file)
-    records.append(file, {"run": "x"})
-    looked = []
-    true = records._content
-    monkeypatch.setattr(records, "_content", lambda line: looked.append(line) or true(line))
-    assert len(records.lines(file)) == 4
-    assert len([line for line in looked if line]) == 1
 
 
 # --- versions ---

@@ -123,17 +123,6 @@ def test_the_key_depends_on_what_matters():
         assert keys.key_of(TINY.replace(**change)) != key
 
 
-def test_the_key_depends_on_the_loss_and_on_the_scheme_that_a_run_uses():
-    key = keys.code_hash("baselines.proxy_nca_pp", "supervised")
-    assert key == keys.code_hash("baselines.contrastive", "supervised")  # one file
-    others = [
-        ("nivmf.ProbabilisticProxyLoss", "supervised"),
-        ("baselines.contrastive", "momentum"),
-        (None, "supervised"),
-    ]
-    assert len({key, *(keys.code_hash(*other) for other in others)}) == 4
-
-
 def test_a_field_that_asks_for_nothing_is_not_in_the_key_and_a_zero_is(monkeypatch):
     key = keys.key_of(TINY)
     as_dict = RunSpec.as_dict

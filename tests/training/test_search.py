@@ -20,13 +20,14 @@ TINY = UNNAMED.replace(method="ProxyNCA++", loss_lr={"*": 0.1}, lr=1e-3)
 RANGES = searched_ranges(BASELINES["ProxyNCA++"])
 
 
-def quality(models: list[RunSpec]) -> list[float]:
+def quality(models: list[RunSpec]) -> list[dict[str, float]]:
     """A smooth score with its maximum at temperature 0.3 and learning rate 2e-4; folds differ a little."""
     scores = []
     for model in models:
         assert (model.seed, model.folds, model.threads) == (protocols.TUNING_SEED, 3, 1)
         temperature, rate = torch.tensor([model.loss_options["temperature"] / 0.3, model.lr / 2e-4]).log10().tolist()
-        scores.append(round(0.9 - temperature**2 / 4 - rate**2 / 8 - 0.01 * model.fold, 6))
+        score = round(0.9 - temperature**2 / 4 - rate**2 / 8 - 0.01 * model.fold, 6)
+        scores.append({"MAP@R": score, "R@1": score / 2})
     return scores
 
 
@@ -34,15 +35,18 @@ def quality(models: list[RunSpec]) -> list[float]:
 def scored(monkeypatch, shared_cache):
     """The runs that were scored, in their order; none is trained."""
     seen: list[RunSpec] = []
-    monkeypatch.setattr(search, "scores_of", lambda models: seen.extend(models) or quality(models))
+    monkeypatch.setattr(search, "validation_metrics", lambda models: seen.extend(models) or quality(models))
     return seen
 
 
 def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tmp_path, scored):
     record = search.search(TINY, RANGES, tmp_path / "whole.json")
-    assert len(scored) == search.run_count(record) == search.RUNS == 24
+    assert len(scored) == 24
     assert [model.fold for model in scored] == [0] * 16 + [1, 2] * 4
     scores = [trial["scores"] for trial in record["trials"]]
+    assert [[each["R@1"] for each in trial["metrics"]] for trial in record["trials"]] == [
+        [score / 2 for score in of_trial] for of_trial in scores
+    ]
     best = sorted(range(16), key=lambda number: -scores[number][0])[:4]
     assert {number for number in range(16) if len(scores[number]) == 3} == set(best)
     chosen = record["found"]
@@ -61,7 +65,7 @@ def test_two_searches_of_one_file_are_one(tmp_path, scored):
 
     with ThreadPoolExecutor(2) as pool:
         first, second = (future.result() for future in [pool.submit(one), pool.submit(one)])
-    assert first == second and len(scored) == search.RUNS
+    assert first == second and len(scored) == 24
 
 
 def test_trial_0_is_the_spec_as_it_stands(tmp_path, scored):
@@ -86,14 +90,14 @@ def test_a_proposal_is_a_function_of_the_trials_before_it(tmp_path, monkeypatch,
     def options(name, spoiled):
         def score(models):
             seen.append(models)
-            return [0.0] if len(seen) == spoiled else quality(models)
+            return [{"MAP@R": 0.0}] if len(seen) == spoiled else quality(models)
 
         seen: list = []
-        monkeypatch.setattr(search, "scores_of", score)
+        monkeypatch.setattr(search, "validation_metrics", score)
         return [trial["options"] for trial in search.search(TINY, RANGES, tmp_path / name)["trials"]]
 
     first = options("a", 0)
-    scores = [quality(search.on_thirds(search.applied(TINY, tried))[:1]) for tried in first[:8]]
+    scores = [quality(search.on_thirds(search.applied(TINY, tried))[:1])[0]["MAP@R"] for tried in first[:8]]
     best = scores.index(max(scores))
     other = options("c", best + 1)
     assert first == options("b", 0)
@@ -112,19 +116,19 @@ def test_a_search_goes_on_from_its_file_where_it_was_stopped(stop, tmp_path, mon
         return quality(models)
 
     stopped, whole = tmp_path / "stopped.json", tmp_path / "whole.json"
-    monkeypatch.setattr(search, "scores_of", interrupted)
+    monkeypatch.setattr(search, "validation_metrics", interrupted)
     with pytest.raises(KeyboardInterrupt):
         search.search(TINY, RANGES, stopped)
     assert not stopped.exists()
-    monkeypatch.setattr(search, "scores_of", quality)
+    monkeypatch.setattr(search, "validation_metrics", quality)
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "another machine"))
-    monkeypatch.setattr(search, "scores_of", lambda models: calls.append(models) or quality(models))
+    monkeypatch.setattr(search, "validation_metrics", lambda models: calls.append(models) or quality(models))
     search.search(TINY, RANGES, stopped)
     assert len(calls) == 25, "what was finished is not run again"
     search.search(TINY, RANGES, whole)
     assert stopped.read_bytes() == whole.read_bytes()
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["stopped.json", "whole.json"]
-    monkeypatch.setattr(search, "scores_of", lambda models: pytest.fail("searched again"))
+    monkeypatch.setattr(search, "validation_metrics", lambda models: pytest.fail("searched again"))
     search.search(TINY, RANGES, stopped)
 
 
@@ -133,7 +137,7 @@ def test_another_search_replaces_a_complete_one_on_request_and_when_it_is_comple
     search.search(TINY, RANGES, path)
     before = path.read_bytes()
     with monkeypatch.context() as broken:
-        broken.setattr(search, "scores_of", lambda models: quality(models) if models[0].fold == 0 else 1 / 0)
+        broken.setattr(search, "validation_metrics", lambda models: quality(models) if models[0].fold == 0 else 1 / 0)
         with pytest.raises(ZeroDivisionError):
             search.search(TINY.replace(steps=5), RANGES, path, again=True)
     assert path.read_bytes() == before
@@ -159,7 +163,10 @@ def test_an_edited_search_is_refused_by_name(ending, tmp_path, scored):
 def test_a_search_does_not_go_on_with_another_spec_or_other_ranges(tmp_path, scored, monkeypatch):
     path = tmp_path / "a.json"
     record = search.search(TINY, RANGES, path)
-    begun = [trial | {"scores": trial["scores"][:1]} for trial in record["trials"][:5]]
+    begun = [
+        {name: list(trial[name])[:1] if name != "options" else trial[name] for name in trial}
+        for trial in record["trials"][:5]
+    ]
     search.unfinished_of(path).write_text(signed(record | {"trials": begun}))
     path.unlink()
     with pytest.raises(ValueError, match=r"a\.unfinished\.json was begun with another spec than there is now"):
@@ -189,6 +196,7 @@ def test_trials_are_scored_on_validation_classes_only_and_leave_the_cache(tmp_pa
     record = search.search(TINY, RANGES, tmp_path / "a.json", trials=2, finalists=1)
     assert [(spec.fold, spec.folds, spec.seed) for spec in trained] == [(f, 3, 10_000) for f in (0, 0, 1, 2)]
     assert all(0 < score < 1 for trial in record["trials"] for score in trial["scores"])
+    assert {"MAP@R", "R@1", "R@8", "RP", "P@1", "mAP@1000"} <= record["trials"][0]["metrics"][0].keys()
     assert not list((tmp_path / "runs").iterdir())
 
     monkeypatch.setattr(runs, "run_all", run_all)
@@ -212,7 +220,7 @@ def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     models = protocols.expand(TINY, "mlrc")
     run_all = runs.run_all
     monkeypatch.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
-    assert search.scores_of(models) == [0, 0, 0, 0]
+    assert search.validation_metrics(models) == [{"MAP@R": 0}] * 4
     assert not any(cache.folder_of(keys.key_of(model)).exists() for model in models)
 
 
@@ -226,26 +234,27 @@ def test_a_protocol_scores_every_trial_on_all_its_folds(monkeypatch, tmp_path):
     def score(models):
         seen.append([model.fold for model in models])
         rate = torch.tensor(models[0].loss_lr["*"]).log10().item()
-        return [1 - (rate + 2) ** 2 / 36] * 4
+        return [{"MAP@R": 1 - (rate + 2) ** 2 / 36}] * 4
 
-    monkeypatch.setattr(search, "scores_of", score)
+    monkeypatch.setattr(search, "validation_metrics", score)
     ranges = BASELINES["ProxyNCA++"].search_space
-    best, rows = search.by_protocol(TINY, ranges, trials=20)
-    assert seen == [[0, 1, 2, 3]] * 20 and len(rows) == 20
-    assert max(row["val MAP@R"] for row in rows) > 0.95
+    record = search.by_protocol(TINY, ranges, "mlrc", 20)
+    assert seen == [[0, 1, 2, 3]] * 20 and len(record["trials"]) == 20
+    best, top = search.best_of(TINY, record), max(record["trials"], key=lambda trial: trial["scores"][0])
+    assert top["scores"][0] > 0.95
     assert (best.seed, best.fold, best.lr) == (TINY.seed, None, TINY.lr)
-    top = max(rows, key=lambda row: row["val MAP@R"])
-    assert best.loss_lr == {"*": top["loss_lr"]} and best.loss_options == {"temperature": top["temperature"]}
-    monkeypatch.setattr(search, "scores_of", lambda models: pytest.fail("searched again"))
-    assert search.by_protocol(TINY, ranges, trials=20) == (best, rows)
+    assert best.loss_lr == {"*": top["options"]["loss_lr"]}
+    assert best.loss_options == {"temperature": top["options"]["temperature"]}
+    monkeypatch.setattr(search, "validation_metrics", lambda models: pytest.fail("searched again"))
+    assert search.by_protocol(TINY, ranges, "mlrc", 20) == record
 
 
 def test_a_search_needs_trials_and_folds():
     ranges = BASELINES[TINY.method].search_space
     with pytest.raises(ValueError, match="trials must be positive, got 0"):
-        search.by_protocol(TINY, ranges, trials=0)
+        search.by_protocol(TINY, ranges, "mlrc", 0)
     with pytest.raises(ValueError, match="'conventional' has no validation classes"):
-        search.by_protocol(TINY, ranges, "conventional", trials=2)
+        search.by_protocol(TINY, ranges, "conventional", 2)
 
 
 def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(shared_cache):
@@ -253,13 +262,11 @@ def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(share
     assert (model.fold, model.folds, model.restore_best, model.eval_every) == (2, 3, True, 1)
     run = runs.run(model)
     assert {row["selection"] for row in run.rows} == {"last", "val_best"}
-    best, rows = search.by_protocol(TINY, BASELINES[TINY.method].search_space, "roth", trials=2)
-    assert len(rows) == 2 and all(0 < row["val MAP@R"] < 1 for row in rows)
-    assert (
-        best.fold is None
-        and not best.restore_best
-        and best.loss_options["temperature"] in {row["temperature"] for row in rows}
-    )
+    record = search.by_protocol(TINY, BASELINES[TINY.method].search_space, "roth", 2)
+    assert all(0 < trial["scores"][0] < 1 for trial in record["trials"]) and len(record["trials"]) == 2
+    best = search.best_of(TINY, record)
+    assert best.fold is None and not best.restore_best
+    assert best.loss_options["temperature"] in {trial["options"]["temperature"] for trial in record["trials"]}
     published = protocols.validated(TINY.replace(dataset="cub"), "roth", published=True)
     assert [(run.fold, run.eval_every_epochs, run.eval_every) for run in published] == [(2, 1, None)]
 
@@ -277,3 +284,10 @@ def test_what_a_committed_search_found_scores_no_less_than_the_default():
         assert len(found) == record["counts"]["folds"], path.name
         seen = len(default)  # a default that is no finalist has one fold
         assert statistics.mean(found[:seen]) >= statistics.mean(default), path.name
+
+
+def test_a_choice_near_an_end_of_its_range_is_named():
+    ranges = {"a": (0, 1, False), "b": (1e-4, 1, True), "c": (0, 10, False), "d": (1e-4, 1, True)}
+    bounds = {name: dict(zip(("low", "high", "log"), values)) for name, values in ranges.items()}
+    found = {"options": {"a": 0.04, "b": 1.5e-4, "c": 5.0, "d": 2e-4}}
+    assert search.at_an_end({"found": found, "ranges": bounds}) == ["a", "b"]

@@ -2,16 +2,14 @@
 
 Paper      Tarvainen and Valpola, "Mean teachers are better role models", NeurIPS 2017; as a momentum encoder in
            self-supervised metric learning (Kim et al., "Self-Taught Metric Learning without Labels", CVPR 2022).
-Equations  theta' <- m theta' + (1 - m) theta after every step; consistency w (1 - cos(z, z')), averaged over the batch.
+Equations  theta' <- m theta' + (1 - m) theta after every step.
 Deviations The teacher embeds in evaluation mode, so that its BatchNorm statistics are averages too, not a batch's.
 """
 
 import copy
-import math
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from experiments.networks.backbones import Network
 from experiments.training import batches
@@ -20,42 +18,21 @@ from experiments.training.spec import RunSpec
 
 
 class Scheme(supervised.Scheme):
-    """Supervised training whose network is drawn to its own moving average; both are evaluated.
+    """Supervised training beside whose network its moving average is kept; both are evaluated.
 
     Args:
         momentum: m in [0, 1); 0 makes the teacher a copy of the network.
-        consistency: weight w of the second term; 0 leaves the network as supervised training would have it.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        task: batches.Task,
-        network: Network,
-        *,
-        momentum: float = 0.999,
-        consistency: float = 0.0,
-    ):
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, *, momentum: float = 0.999):
         super().__init__(spec, task, network)
-        self.momentum, self.consistency = momentum, consistency
+        self.momentum = momentum
         self.teacher = copy.deepcopy(network).eval().requires_grad_(False)
 
     @staticmethod
-    def check(*, momentum: float, consistency: float = 0.0) -> None:
+    def check(*, momentum: float) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
-        if not 0 <= consistency < math.inf:
-            raise ValueError(f"consistency must be finite and at least 0, got {consistency}")
-
-    def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        embeddings = self.network(images)
-        terms = {"loss": self.loss(embeddings, labels)}
-        if self.consistency:
-            with torch.no_grad():
-                target = self.teacher(images)
-            distance = 1 - F.cosine_similarity(embeddings.float(), target.float())
-            terms["consistency"] = self.consistency * distance.mean()
-        return terms
 
     @torch.no_grad()
     def after_step(self) -> None:
