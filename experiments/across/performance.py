@@ -49,7 +49,7 @@ def _loop(table: pd.DataFrame) -> pd.DataFrame:
 
 
 FIELDS = {"NormalizedSoftmax": "MFCont", "matmul": "MFCWMS", "dense": "MFCWMS", "Cont": "MFCont", "CWMS": "MFCWMS"}
-AS_DEEP = {"matmul": "product", "PML": "product", "PML deep": "default"}
+AS_DEEP = {"matmul": "product", "PML": "product", "PML deep": "deep"}
 LOSSES = {
     "pfml": Benchmark(
         *("PFML", {"*": "product", "resnet50": "resnet50"}, "classes", "classes with 2 proxies each"),
