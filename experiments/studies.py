@@ -112,17 +112,13 @@ def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
     """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
     evaluations: those that it has during training, or five. What it learns is the same. All notebooks that have such a
     run ask for it in this way, so that it is trained once."""
-    return [run.replace(keep_history=True, **_five_evaluations(run)) if _is_first(run) else run for run in runs]
-
-
-def _is_first(run: RunSpec) -> bool:
-    return bool(run.loss) and run.seed == 0 and run.protocol == "conventional"
-
-
-def _five_evaluations(run: RunSpec) -> dict[str, float]:
-    if run.eval_every or run.eval_every_epochs:
-        return {}
-    return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": (run.epochs or 1) / 5}
+    kept = []
+    for run in runs:
+        if run.loss and run.seed == 0 and run.protocol == "conventional":
+            five = {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": (run.epochs or 1) / 5}
+            run = run.replace(keep_history=True, **({} if run.eval_every or run.eval_every_epochs else five))
+        kept.append(run)
+    return kept
 
 
 def without_histories(table: pd.DataFrame) -> pd.DataFrame:

@@ -300,7 +300,8 @@ def _stored(key: str, spec: RunSpec, stored: tuple[Path, dict], *, from_cache: b
     what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
     made = content["made"] | where | {"weights": what["weights"]}
     numbers = (content["dataset"], content["rows"], content["cost"], made)
-    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), _version(spec), record)
+    version = records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]  # of the present code
+    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), version, record)
 
 
 def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:
@@ -308,11 +309,6 @@ def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) 
     numbers = (line["dataset"], line["rows"], line["cost"], line["made"])
     version = records.version_of(records.kind_of(line), line.get("version", line.get("source")))
     return RunResult(spec, key, None, *numbers, True, line["run"], version, file, line, stale)
-
-
-def _version(spec: RunSpec) -> int:
-    """That of the present code of what a run trains."""
-    return records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]
 
 
 def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
