@@ -45,7 +45,7 @@ class Reason(StrEnum):
     PRECONDITION = "precondition not met"
     BELOW = "below the pretrained features"
     UNLEARNED = "not learned"
-    TUNING = "not tuned alike"
+    TUNING = "unequal tuning budget"
     CONSTANT = "same value in every seed"
     NOT_FINITE = "value not finite"
     HOLM = "not after Holm"

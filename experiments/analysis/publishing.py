@@ -38,10 +38,11 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
         made = record(path)
         own = made.get(OWN) or is_own(made.get("parameters", {}).get("dataset", ""))
         new = (target.parent / OWN / target.name if own else target) / path.name
-        if not damage(new) and (
-            _equal_files(new, path) if everything else repeats(new, table) and _made_the_same(new, path)
-        ):
-            continue
+        if not damage(new):
+            # records are equal where all files are: they hold the sums of the others
+            equal = path.with_suffix(".json").read_bytes() == new.with_suffix(".json").read_bytes()
+            if equal if everything else repeats(new, table) and _made_the_same(new, path):
+                continue
         for part in (*PARTS, ".json"):  # the record goes last: without it nothing counts as saved
             if path.with_suffix(part).exists():
                 with atomic_write(new.with_suffix(part)) as temporary:
@@ -52,58 +53,49 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
     return len(tables), moved
 
 
-def _equal_files(*tables: Path) -> bool:
-    """Whether two sound tables are the same files: their records hold the sums of all others."""
-    one, other = (path.with_suffix(".json").read_bytes() for path in tables)
-    return one == other
-
-
 def _made_the_same(*tables: Path) -> bool:
     """Whether the same code trained the recorded runs of two equal tables, the same searches chose their settings, and
     the costs beside them are of the same things; their numbers differ in every run."""
-    made = [record(path) for path in tables]
-    if any(made[0].get(name) != made[1].get(name) for name in (SEARCHES, TRAINED_BY, LINES)):
-        return False
-    costs = [path.with_suffix(".cost.csv") for path in tables]
-    if not all(path.exists() for path in costs):
-        return not any(path.exists() for path in costs)
-    one, other = (pd.read_csv(path, keep_default_na=False) for path in costs)
-    identity = [name for name in ("metric", "backbone", "method", "setting", "seed") if name in one]
-    return list(one) == list(other) and one[identity].equals(other[identity])
+    one, other = (
+        {name: record(path).get(name) for name in (SEARCHES, TRAINED_BY, LINES)} | {"costs": _costs(path)}
+        for path in tables
+    )
+    return one == other
+
+
+def _costs(table: Path) -> str:
+    """What the costs of a table are of: all but their numbers."""
+    path = table.with_suffix(".cost.csv")
+    if not path.exists():
+        return ""
+    costs = pd.read_csv(path, dtype=str, keep_default_na=False)
+    identity = [name for name in ("metric", "backbone", "method", "setting", "seed") if name in costs]
+    return f"{list(costs)}\n{costs[identity].to_csv()}"
 
 
 def repeats(committed: Path, table: pd.DataFrame) -> bool:
     """Whether a table says what a committed one says: the same rows with the same numbers, or with such as another
     processor may make of them, which is all golden values of both within their tolerance."""
     there = read(committed)
-    if not _same_rows(joined := _side_by_side(there, table)):
-        return False
-    values = _golden_of(committed, table)
-    return _same_numbers(joined) or (
-        values is not None and all(goldens.missed(version, values).empty for version in (there, table))
-    )
+    joined, beyond = _side_by_side(there, table), _beyond(committed, there, table)
+    return bool(joined["_merge"].eq("both").all()) and (_same_numbers(joined) or beyond == 0)
 
 
 def difference(build: Path, target: Path) -> str:
-    """One line on how the numbers of a build folder differ from those in `target`, of the tables that are not the same
-    bytes; empty when none does.
+    """One line on how the numbers of a build folder differ from those in `target`; empty where none does.
 
     The largest difference is of a metric in percent, in points.
     """
-    count = differing = 0
-    largest = 0.0
-    for path in table_paths(build):
-        if not (target / path.name).exists() or _alike(path, target / path.name):
-            continue
-        joined = _side_by_side(read(target / path.name), read(path))
-        apart = (joined["value_build"] - joined["value"]).abs()
-        count += len(joined)
-        differing += int((apart > 0).sum() + (joined["_merge"] != "both").sum())
-        in_points = joined["metric"].map(in_percent)
-        largest = max(largest, apart[in_points].max()) if in_points.any() else largest
-    if not differing:
+    paths = [path for path in table_paths(build) if (target / path.name).exists()]
+    parts = [_side_by_side(read(target / path.name), read(path)) for path in paths if not _same_bytes(path, target)]
+    if not parts:
         return ""
-    return f"{differing} of {count} numbers differ from the committed ones, the largest by {largest:.2f}"
+    joined = pd.concat(parts)
+    apart = (joined["value_build"] - joined["value"]).abs()
+    if not (differing := int(((apart > 0) | (joined["_merge"] != "both")).sum())):
+        return ""
+    largest = max(apart[joined["metric"].map(in_percent)].dropna(), default=0.0)
+    return f"{differing} of {len(joined)} numbers differ from the committed ones, the largest by {largest:.2f}"
 
 
 def outdated(build: Path, target: Path) -> dict[str, str]:
@@ -112,26 +104,21 @@ def outdated(build: Path, target: Path) -> dict[str, str]:
     On a processor that rounds as the one did that made a committed table, any other number is a change of the code;
     elsewhere one beyond the tolerance of a golden value is. Tables that `target` does not have are left out.
     """
-    reasons = {path: _why_outdated(target / path.name, path) for path in table_paths(build)}
+    known = {path.name for path in table_paths(target)}
+    reasons = {path: _why_outdated(target / path.name, path) for path in table_paths(build) if path.name in known}
     return {path.stem: why for path, why in reasons.items() if why}
 
 
 def _why_outdated(committed: Path, built: Path) -> str:
-    if committed not in table_paths(committed.parent):
-        return ""
     if wrong := damage(committed):
         return wrong
-    alike, there = _alike(committed, built), read(committed)
-    table = there if alike else read(built)
-    values = _golden_of(committed, table)
-    versions = (there,) if alike else (there, table)
-    beyond = [] if values is None else [len(goldens.missed(version, values)) for version in versions]
-    if any(beyond):
-        return f"{max(beyond)} golden values are beyond their tolerance"
-    if alike:
-        return ""
-    if not _same_rows(joined := _side_by_side(there, table)):
-        return f"{int((joined['_merge'] != 'both').sum())} rows are in one of the two only"
+    there = read(committed)
+    table = there if _same_bytes(built, committed.parent) else read(built)
+    if beyond := _beyond(committed, there, table):
+        return f"{beyond} golden values are beyond their tolerance"
+    joined = _side_by_side(there, table)
+    if alone := int((joined["_merge"] != "both").sum()):
+        return f"{alone} rows are in one of the two only"
     if _same_numbers(joined):
         return ""
     was, now = (record(path) for path in (committed, built))
@@ -145,23 +132,23 @@ def _why_outdated(committed: Path, built: Path) -> str:
     return ""
 
 
-def _alike(one: Path, other: Path) -> bool:
-    return one.read_bytes() == other.read_bytes()
+def _same_bytes(built: Path, target: Path) -> bool:
+    return built.read_bytes() == (target / built.name).read_bytes()
 
 
-def _golden_of(committed: Path, table: pd.DataFrame) -> pd.DataFrame | None:
-    """The golden values of a table; None for one that has none, as that of another profile."""
+def _beyond(committed: Path, *versions: pd.DataFrame) -> int | None:
+    """How many golden values of a table are beyond their tolerance, in the worse of its versions; None for a table
+    without golden values, as that of another profile."""
     path = goldens.folder() / committed.name
-    return goldens.read(path) if path.exists() and set(table["profile"]) == {"quick"} else None
+    if not path.exists() or set(versions[-1]["profile"]) != {"quick"}:
+        return None
+    values = goldens.read(path)
+    return max(len(goldens.missed(version, values)) for version in versions)
 
 
 def _side_by_side(committed: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     one, other = map(without_outcomes, (committed, table))
     return one.merge(other, on=IDENTITY, how="outer", suffixes=("", "_build"), indicator=True)
-
-
-def _same_rows(joined: pd.DataFrame) -> bool:
-    return bool(joined["_merge"].eq("both").all())
 
 
 def _same_numbers(joined: pd.DataFrame) -> bool:

@@ -34,13 +34,11 @@ def tidy(runs: Iterable, params: Any) -> pd.DataFrame:
         labels = {"paper": params.paper} | _labels(run, params)
         for row in run.rows:
             value = 100 * row["value"] if in_percent(row["metric"]) else row["value"]
-            rows.append(labels | row | {"setting": _setting(labels["setting"], row), "value": value})
+            setting = labels["setting"]
+            if "network" in row:  # a further one that the scheme evaluates
+                setting = f"{setting};network={row['network']}".lstrip(";")
+            rows.append(labels | row | {"setting": setting, "value": value})
     return frame(rows)
-
-
-def _setting(setting: str, row: dict) -> str:
-    """A run's setting; the rows of a further network that its scheme evaluates name that network."""
-    return f"{setting};network={row['network']}".lstrip(";") if "network" in row else setting
 
 
 def _labels(run: "RunResult | Scored", params: Any) -> dict:
@@ -136,26 +134,18 @@ def validate(table: pd.DataFrame) -> None:
         raise ValueError(f"columns must be {', '.join(COLUMNS)}; got {', '.join(map(str, table.columns))}")
     if table.empty:
         raise ValueError("the table has no rows")
-    text = table["selection"].isin(SELECTIONS)
-    if not text.all():
-        raise ValueError(f"selection must be one of {SELECTIONS}: {_first(table, ~text)}")
-    for column in ("paper", "experiment", "profile", "dataset", "method", "metric"):
-        empty = table[column].astype(str).str.len() == 0
-        if empty.any():
-            raise ValueError(f"{column} is empty: {_first(table, empty)}")
-    finite = pd.to_numeric(table["value"], errors="coerce").map(math.isfinite)
-    if not finite.all():
-        raise ValueError(f"value must be a finite number: {_first(table, ~finite)}")
-    outside = table["metric"].map(in_percent) & ~table["value"].between(0, 100)
-    if outside.any():
-        raise ValueError(f"percentages must lie in [0, 100]: {_first(table, outside)}")
-    twice = without_outcomes(table).duplicated(IDENTITY)
-    if twice.any():
-        raise ValueError(f"the same measurement twice: {_first(table, twice)}")
-
-
-def _first(table: pd.DataFrame, mask: pd.Series) -> dict:
-    return table[mask].iloc[0].to_dict()
+    values = pd.to_numeric(table["value"], errors="coerce")
+    named = ("paper", "experiment", "profile", "dataset", "method", "metric")
+    checks = {
+        f"selection must be one of {SELECTIONS}": ~table["selection"].isin(SELECTIONS),
+        **{f"{column} is empty": table[column].astype(str).str.len() == 0 for column in named},
+        "value must be a finite number": ~values.map(math.isfinite),
+        "percentages must lie in [0, 100]": table["metric"].astype(str).map(in_percent) & ~values.between(0, 100),
+        "the same measurement twice": without_outcomes(table).duplicated(IDENTITY),
+    }
+    for message, wrong in checks.items():
+        if wrong.any():
+            raise ValueError(f"{message}: {table[wrong].iloc[0].to_dict()}")
 
 
 def without_outcomes(table: pd.DataFrame) -> pd.DataFrame:

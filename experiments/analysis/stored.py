@@ -69,35 +69,26 @@ class Stored:
     @property
     def plain_label(self) -> str:
         """The same for a stranger: "CUB subset, pretrained SqueezeNet from fire6 on, 4 epochs, 5 seeds"."""
-
-        def network(name: str) -> str:
-            architecture = NETWORKS.get(name.partition(".")[0], name)
-            return (
-                f"{architecture} from scratch"
-                if self.parameters.get("weights") == "none"
-                else f"pretrained {architecture}"
-            )
-
-        return self._words(data_in_words, network).replace("samples_per_class=0", "shuffled batches")
+        form = "{} from scratch" if self.parameters.get("weights") == "none" else "pretrained {}"
+        words = self._words(data_in_words, lambda name: form.format(NETWORKS.get(name.partition(".")[0], name)))
+        return words.replace("samples_per_class=0", "shuffled batches")
 
     def _words(self, data: Callable[[str], str], network: Callable[[str], str]) -> str:
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
         rows = self.table if where.empty else where
-        networks = [self._trained(network(name)) for name in dict.fromkeys(rows["backbone"]) if name]
+        part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
+        form = "head on {}" if part == "head" else f"{{}} from {part} on" if part else "{}"
+        form = form if self.trained else "{}"
+        networks = [form.format(network(name)) for name in dict.fromkeys(rows["backbone"]) if name]
         if where.empty:  # a network without images has been timed, which says something of the device alone
             return ", ".join(["no images", *networks, *([self.device] if networks else [])])
-        words = [*map(data, dict.fromkeys(where["dataset"])), *networks, self._budget()]
-        words.append(f"{self.seeds} seed{'s' if self.seeds > 1 else ''}")
+        named = ((name, self.parameters.get(name)) for name in ("epochs", "steps"))
+        budget = next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named if amount), "")
+        words = [*map(data, dict.fromkeys(where["dataset"])), *networks]
+        words += [budget if self.trained else "nothing trained", f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"]
         changed = self.stem.partition("--")[2].split("~")[0].split(",")
-        words += [change for change in changed if change and change.partition("=")[0] not in _SAID_ELSEWHERE]
-        return ", ".join(word for word in words if word)
-
-    def _trained(self, network: str) -> str:
-        """What of a network is trained: "head on squeezenet1_1", "squeezenet1_1 from fire6 on"; else its name alone."""
-        if not self.trained:
-            return network
-        part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
-        return f"head on {network}" if part == "head" else f"{network} from {part} on" if part else network
+        words += [change for change in changed if change.partition("=")[0] not in _SAID_ELSEWHERE]
+        return ", ".join(filter(None, words))
 
     @property
     def heading(self) -> str:
@@ -110,28 +101,21 @@ class Stored:
         """Whether its runs are too few for a verdict."""
         return 0 < self.seeds < MIN_SEEDS
 
-    def _budget(self) -> str:
-        if not self.trained:
-            return "nothing trained"
-        named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
-        return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
-
     @property
     def trials(self) -> dict[str, int]:
-        """See `trials_of`."""
         committed = {method: search["trials"] for method, search in self.searches.items()}
         return trials_of(self.table, self.parameters.get("search_trials", 0), committed)
 
     def judged(self, tests: Mapping[str, claims.ClaimTest], **further: Any) -> Judged:
         """The verdicts of the claims of its notebook that this table has rows for, none if its code is an older one;
         tests: all of the paper; further: environments and hits, as in `judging.judge`."""
-        how: dict[str, Any] = {
-            "trials": self.trials,
-            "device": self.device,
-            "pretrained": self.parameters.get("weights") != "none",
-            **further,
-        }
-        return judged(self.table, tests, self.notebook, older=self.older, **how)
+        own = [claim_id for claim_id, test in tests.items() if test.notebook == self.notebook and not self.older]
+        pretrained = self.parameters.get("weights") != "none"
+        judged = judge(self.table, tests, own, trials=self.trials, device=self.device, pretrained=pretrained, **further)
+        verdicts, compared = judged.verdicts, judged.comparisons
+        run = verdicts[(verdicts["verdict"] != Verdict.NOT_RUN) | (verdicts["reason"] != Reason.ROWS)]
+        compared = compared[compared["claim_id"].isin(run["claim_id"])]
+        return Judged(run.reset_index(drop=True), compared.reset_index(drop=True))
 
 
 def trials_of(table: pd.DataFrame, own: int, committed: Mapping[str, int]) -> dict[str, int]:
@@ -153,23 +137,6 @@ def of_older_code(made: Mapping[str, Any]) -> bool:
         not records.is_compatible(records.kind(loss or None, scheme, train_from or None), code)
         for loss, scheme, train_from, code in made.get(saving.TRAINED_BY, ())
     )
-
-
-def judged(
-    table: pd.DataFrame, tests: Mapping[str, claims.ClaimTest], notebook: str, *, older: bool = False, **how: Any
-) -> Judged:
-    """The verdicts of the claims of a notebook that a table has rows for.
-
-    Args:
-        tests: all of the paper.
-        older: whether its code is an older one; then there are none.
-        how: as in `judging.judge`.
-    """
-    judged = judge(table, tests, [name for name, test in tests.items() if test.notebook == notebook], **how)
-    without_rows = (judged.verdicts["verdict"] == Verdict.NOT_RUN) & (judged.verdicts["reason"] == Reason.ROWS)
-    run = judged.verdicts[~without_rows & (not older)]
-    compared = judged.comparisons["claim_id"].isin(run["claim_id"])
-    return Judged(run.reset_index(drop=True), judged.comparisons[compared].reset_index(drop=True))
 
 
 def data_in_words(dataset: str) -> str:
@@ -201,12 +168,17 @@ def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) 
 
 def _read(path: Path) -> Stored:
     made = record(path)
-    costs = path.with_suffix(".cost.csv")
-    read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
-    picture = path.with_suffix(".png")
-    where = picture if picture.exists() else None
-    older = of_older_code(made)
-    how, searches = (recorded.parameters_from_record(made["parameters"]), made["device"]), made.get("searches", {})
+    costs, picture = path.with_suffix(".cost.csv"), path.with_suffix(".png")
     losses = [loss for loss, *_ in made.get(saving.TRAINED_BY, ())]
-    mixed = len({(group["device"], group["rounding"]) for group in made.get("runs", ())}) > 1
-    return Stored(path.stem, saving.read(path), *how, read, where, older, searches, any(losses) or not losses, mixed)
+    return Stored(
+        path.stem,
+        saving.read(path),
+        recorded.parameters_from_record(made["parameters"]),
+        made["device"],
+        pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None,
+        picture if picture.exists() else None,
+        of_older_code(made),
+        made.get(saving.SEARCHES, {}),
+        any(losses) or not losses,
+        len({(group["device"], group["rounding"]) for group in made.get("runs", ())}) > 1,
+    )

@@ -17,7 +17,7 @@ import pandas as pd
 
 from experiments import papers
 from experiments.across import ledger as drawn
-from experiments.analysis import claims, comparing, ledger, robustness, saving, stored, summaries, tables
+from experiments.analysis import claims, comparing, robustness, saving, stored, summaries, tables
 from experiments.analysis import verdict_tables as shown
 from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
@@ -45,27 +45,15 @@ def cell(text: str) -> str:
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def deciding() -> dict[str, Any]:
-    """Claim -> the line that its verdict here rests on; None without one."""
-    tests, by_claim = catalogue.claims(), verdicts.by_claim()
-    return {
-        claim_id: next(ledger.lines_that_decide(by_claim[claim_id], tests[claim_id]).itertuples(), None)
-        if claim_id in by_claim
-        else None
-        for claim_id in claims.stated()
-    }
-
-
 def verdict_cell(claim_id: str) -> str:
-    line = deciding()[claim_id]
+    line = verdicts.deciding()[claim_id]
     count = f" ({line.k} of {line.n})" if line is not None and line.n else ""
     return f"{verdicts.here()[claim_id]}{count}" + (", revised" if line is not None and line.revised else "")
 
 
 def effect_cell(claim_id: str) -> str:
     """The least favourable comparison with its effect and interval."""
-    line = deciding()[claim_id]
+    line = verdicts.deciding()[claim_id]
     if line is None or not line.comparison:
         return ""
     return cell(f"{shown.said(line.compared)}: {line.metric} {shown.numbers(line.compared)}")
@@ -78,7 +66,7 @@ def _checks() -> pd.DataFrame:
 
 def robust_cell(claim_id: str) -> str:
     """How many checks of those that could be made keep the verdict."""
-    line = deciding()[claim_id]
+    line = verdicts.deciding()[claim_id]
     words = [] if line is None else [word for word in _checks().iloc[line.Index] if word]
     return f"{words.count('yes')}/{len(words)}" if words else ""
 
@@ -97,7 +85,7 @@ def own(paper: str) -> list[str]:
 def ledger_table() -> str:
     rows = []
     for claim_id, row in claims.stated().items():
-        line = deciding()[claim_id]
+        line = verdicts.deciding()[claim_id]
         notebook = catalogue.claims()[claim_id].notebook
         why = catalogue.claims()[claim_id].not_testable or (line.reason if line is not None else "no runs")
         stated = f"{cell(row['statement'])} ({cell(row['where'])})"
@@ -234,7 +222,7 @@ def top_of(name: str) -> str:
     """The answer that a person wrote, the verdicts of the claims that a notebook settles, and what they rest on."""
     parts, settled = [answers()[name]["answer"]], catalogue.find(name).settled
     if settled:
-        lines = (deciding()[claim_id] for claim_id in settled)
+        lines = (verdicts.deciding()[claim_id] for claim_id in settled)
         parts.append(verdict_table(settled))
         parts += [f"*{label}*" for label in dict.fromkeys(line.plain_label for line in lines if line is not None)]
     return "\n\n".join(parts)
@@ -309,7 +297,7 @@ def filled(text: str) -> str:
 def forget() -> None:
     """Read results/ anew, its searches too, which the plan depends on."""
     verdicts.forget()
-    for cached in (deciding, _checks, leaderboards, answers, costs.table):
+    for cached in (_checks, leaderboards, answers, costs.table):
         cached.cache_clear()
 
 

@@ -71,16 +71,11 @@ def lines() -> pd.DataFrame:
 
 def comparisons() -> pd.DataFrame:
     """Every comparison of the lines that verdicts here rest on, with what its test states."""
-    tests = catalogue.claims()
-    deciding = {
-        (line.stem, line.profile, line.claim_id): line
-        for claim_id, rows in by_claim().items()
-        for line in ledger.lines_that_decide(rows, tests[claim_id]).itertuples()
-    }
+    of_claim = {(line.stem, line.profile, line.claim_id): line for line in deciding().values() if line is not None}
     rows = []
     for saved, of_table in _judged():
         for row in of_table.comparisons.itertuples():
-            line: Any = deciding.get((saved.stem, saved.profile, row.claim_id))
+            line: Any = of_claim.get((saved.stem, saved.profile, row.claim_id))
             if line is None or (row.dataset != tables.SYNTHETIC and not _is_of(line, row)):
                 continue
             part = row.compared.part
@@ -95,8 +90,7 @@ def comparisons() -> pd.DataFrame:
 def robust() -> pd.DataFrame:
     """Which checks keep the verdict of each claim here, see `robustness`, by the index of its line in `lines`."""
     tests, lines_of, rows = catalogue.claims(), by_claim(), {}
-    deciding = [ledger.lines_that_decide(own, tests[claim_id]) for claim_id, own in lines_of.items()]
-    decided = [line for own in deciding for line in own.itertuples() if line.verdict in judging.DECIDED]
+    decided = [line for line in deciding().values() if line is not None and line.verdict in judging.DECIDED]
     for saved, _ in _judged():
         if not (here := [line for line in decided if (line.stem, line.profile) == (saved.stem, saved.profile)]):
             continue
@@ -164,6 +158,18 @@ def by_claim() -> dict[str, pd.DataFrame]:
 
 
 @functools.cache
+def deciding() -> dict[str, Any]:
+    """Claim of data/claims.csv -> the line that its verdict here rests on; None without one."""
+    tests, lines_of = catalogue.claims(), by_claim()
+    return {
+        claim_id: next(ledger.lines_that_decide(lines_of[claim_id], tests[claim_id]).itertuples(), None)
+        if claim_id in lines_of
+        else None
+        for claim_id in claims.stated()
+    }
+
+
+@functools.cache
 def here() -> dict[str, str]:
     """The verdict here of every claim of data/claims.csv."""
     tests, lines_of = catalogue.claims(), by_claim()
@@ -175,7 +181,7 @@ def here() -> dict[str, str]:
 
 def forget() -> None:
     """Read results/ anew."""
-    for cached in (_judged, lines, here, robust):
+    for cached in (_judged, lines, deciding, here, robust):
         cached.cache_clear()
 
 

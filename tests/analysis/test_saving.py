@@ -60,7 +60,7 @@ def test_the_search_of_unchanged_numbers_is_recorded_and_published(tmp_path):
     run.spec.method = "A"
     for searches in ({}, {"A": found}):
         params = SimpleNamespace(**given, searches=lambda searches=searches: searches, search_name=lambda _: "A.json")
-        path = saving.save(table(50.0), params, runs=[run], cost=pd.DataFrame())
+        path = saving.save(table(50.0), params, runs=[run])
         publishing.publish(path.parent, tmp_path / "published")
         for there in (path, tmp_path / "published" / path.name):
             assert bool(provenance.record(there).get("searches")) == bool(searches)
