@@ -81,7 +81,7 @@ def test_the_error_has_the_type_of_what_is_no_divergence(empty_cache):
     [
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
-            r"out of GPU memory \(CUDA out of memory\).*bfloat16",
+            r"out of memory \(CUDA out of memory\).*bfloat16",
         ),
         (
             RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes"),
