@@ -173,16 +173,3 @@ def published_curve(paper: str, figure: str) -> dict[str, dict[float | None, flo
     for row in summaries.published(f"{paper}_figures", figure).itertuples():
         curves.setdefault(row.dataset, {})[tables.level_of(row.split_or_setting)] = row.value
     return curves
-
-
-def by_level(
-    table: pd.DataFrame, columns: Iterable[str], curve: Mapping[str, Mapping[float | None, float]]
-) -> pd.DataFrame:
-    """A row per setting: our means over seeds of some metrics, and what is known of a `published_curve`."""
-    rows = table[(table["selection"] == "last") & table["metric"].isin(columns)]
-    ours = rows.groupby(["method", "setting", "metric"], sort=False)["value"].mean().unstack()[list(columns)]
-    ours.index = [setting or method for method, setting in ours.index]
-    ours.columns = [f"ours, {rows['dataset'].iloc[0]}, {name}" for name in columns]
-    for dataset, points in curve.items():
-        ours[f"published, {dataset}, R@1"] = [points.get(tables.level_of(setting), np.nan) for setting in ours.index]
-    return ours

@@ -284,6 +284,11 @@ def test_a_number_or_a_network_that_makes_no_sense_is_named(values, message):
         EXAMPLE.configured(values)
 
 
+def test_a_weights_file_that_is_missing_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"weights: no file .*mine.pht; give an existing file, 'imagenet'"):
+        EXAMPLE.configured({"weights": str(tmp_path / "mine.pht")})
+
+
 @pytest.mark.parametrize(
     "name, values, message",
     [
