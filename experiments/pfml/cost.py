@@ -19,7 +19,7 @@ from torch import Tensor
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from experiments import steps, timing
 from experiments.analysis import summaries
-from experiments.analysis.tables import Cell, settings_of
+from experiments.analysis.tables import settings_of
 from experiments.networks import backbones
 from experiments.params import Count, Params
 from experiments.pfml.claims import TESTS
@@ -162,12 +162,11 @@ def ratios(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
     with which PFML's part grows with the proxies per class from M = 5, and with the classes from the number before:
     1 is linear. `seed` is the repetition. Never part of a saved table: they differ from machine to machine.
     """
-    earlier = _earlier(costs)
+    earlier, by_run = _earlier(costs), costs.set_index(["method", "setting", "seed"])
     rows = []
     for row in costs.itertuples():
-        classes = {name: value for name, value in settings_of(row.setting).items() if name == "C"}
-        same = (costs["setting"] == Cell("ProxyNCA++", classes).setting) & (costs["seed"] == row.seed)
-        base = costs[(costs["method"] == "ProxyNCA++") & same].iloc[0]
+        classes = settings_of(row.setting).get("C")
+        base = by_run.loc["ProxyNCA++", f"C={classes:.0f}" if classes else "", row.seed]
         values = {
             "loss_seconds": row.seconds,
             "seconds_ratio": (row.network_seconds + row.seconds) / (base.network_seconds + base.seconds),
@@ -176,8 +175,8 @@ def ratios(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
         }
         if row.method == "PFML" and row.setting in earlier:
             setting, factor = earlier[row.setting]
-            before = costs[(costs["method"] == "PFML") & (costs["setting"] == setting) & (costs["seed"] == row.seed)]
-            values["loss_exponent"] = math.log(row.seconds / before.iloc[0].seconds) / math.log(factor)
+            before = by_run.loc["PFML", setting, row.seed]
+            values["loss_exponent"] = math.log(row.seconds / before.seconds) / math.log(factor)
         common = {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [common | {"metric": name, "value": value} for name, value in values.items()]
     return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)

@@ -63,10 +63,3 @@ def test_the_transformer_of_table_14():
     _, specs = paper("39")
     for spec in (spec for spec in specs if spec.loss):
         assert (spec.backbone, spec.image_size, spec.pooling) == ("vit_base_patch16_224.augreg_in21k", 224, "token")
-
-
-def test_below_the_profile_paper_the_recipe_is_the_profiles():
-    for profile in ("quick", "small"):
-        notebook = catalogue.find("32")
-        spec = notebook.specs(notebook.configured({"profile": profile}))[-1]
-        assert (spec.patience, spec.loss_weight_decay, spec.lr_drop_epochs) == (None, None, ())

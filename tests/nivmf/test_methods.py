@@ -17,18 +17,6 @@ def quick(name, **changes):
     return params, notebook.specs_untrained(params)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{"train_from": "head"}, *({"profile": "paper", "protocol": protocol} for protocol in ("mlrc", "conventional"))],
-    ids=str,
-)
-def test_baselines_are_the_runs_of_notebook_10(values):
-    shared = [spec for spec in quick("20", **values)[1] if spec.method in BASELINES and spec.method != "Margin"]
-    assert {spec.method for spec in shared} > {"ProxyNCA++", "ProxyAnchor"}
-    theirs = quick("10", **values, methods=["untrained", "ProxyNCA++", "ProxyAnchor", "MultiSimilarity"])[1]
-    assert all(spec in theirs for spec in shared)
-
-
 def test_only_the_loss_differs_from_proxy_nca():
     params, specs = quick("22")
     baseline = spec_of(BASELINES["ProxyNCA++"], params).as_dict()

@@ -5,14 +5,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from experiments.pfml import alignment, methods, retrieval
+from experiments.pfml import alignment, methods
 from experiments.training import runs
 
 
-def test_the_methods_are_those_of_notebook_10_and_soft_triple_has_as_many_centres_as_pfml_proxies():
+def test_soft_triple_has_as_many_centres_as_pfml_proxies():
     ours = alignment.proxy_alignment(alignment.Alignment.configured({}))
-    theirs = [spec.as_dict() for spec in retrieval.retrieval(retrieval.Retrieval.configured({}))]
-    assert all(spec.as_dict() in theirs for spec in ours if spec.method != "SoftTriple" and not spec.setting)
     assert {spec.loss_options["centers_per_class"] for spec in ours if spec.method == "SoftTriple"} == {15}
 
 
