@@ -114,8 +114,7 @@ def write_inshop(root: Path, items: dict[int, dict[str, int]]) -> Path:
     save_images([folder / "Img" / path for path, _, _ in entries])
     table = [f"{path:<80} {item:<12} {status}" for path, item, status in entries]
     write_lines(
-        folder / "Eval" / "list_eval_partition.txt",
-        [str(len(entries)), "image_name item_id evaluation_status", *table],
+        folder / "Eval" / "list_eval_partition.txt", [str(len(entries)), "image_name item_id evaluation_status", *table]
     )
     return folder
 

@@ -42,7 +42,7 @@ def counts(ledger: Ledger) -> pd.DataFrame:
     papers = [claims.name_of(_paper(claim_id)) for claim_id in verdicts.index]
     table = pd.crosstab(np.array(papers), verdicts.to_numpy(), rownames=["paper"], colnames=["verdict"])
     return table.reindex(
-        index=list(dict.fromkeys(papers)), columns=[str(name) for name in SHADES if name in set(verdicts)]
+        index=[*dict.fromkeys(papers)], columns=[str(name) for name in SHADES if name in set(verdicts)]
     )
 
 

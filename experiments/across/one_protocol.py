@@ -119,9 +119,8 @@ def projected_runs(params: OneProtocolParams) -> list[RunSpec]:
 def _projected(name: str, form: str, ccp: Any) -> RunSpec:
     """CCP over a loss of which the room of CCP has no record. Its first problem starts where the loss starts."""
     variant = Variant(name, form)
-    method = dataclasses.replace(
-        PROJECTED[name][name], name=variant.name, fields={**PROJECTED[name][name].fields, "scheme": SCHEME}
-    )
+    record = PROJECTED[name][name]
+    method = dataclasses.replace(record, name=variant.name, fields={**record.fields, "scheme": SCHEME})
     looks: dict[str, Any] = {"monitor": "MAP@R"} | ({} if ccp.profile == "paper" else {"eval_every": ccp.eval_every})
     return spec_of(method, ccp, scheme_options=scheme_options(variant, ccp), **looks)
 

@@ -49,11 +49,9 @@ def _loop(table: pd.DataFrame) -> pd.DataFrame:
 
 
 FIELDS = {"NormalizedSoftmax": "MFCont", "matmul": "MFCWMS", "dense": "MFCWMS", "Cont": "MFCont", "CWMS": "MFCWMS"}
-AS_DEEP = {"matmul": "product", "PML": "product", "PML deep": "default"}
+AS_DEEP = {"matmul": "product", "PML": "product", "PML deep": "deep"}
 LOSSES = {
-    "pfml": Benchmark(
-        *("PFML", {"*": "product", "resnet50": "resnet50"}, "classes", "classes with 2 proxies each"),
-    ),
+    "pfml": Benchmark(*("PFML", {"*": "product", "resnet50": "resnet50"}, "classes", "classes with 2 proxies each")),
     "nivmf": Benchmark("EL-nivMF", long=lambda table: table.rename(columns={"size": "case", "implementation": "form"})),
     "mean_field": Benchmark("Mean fields", FIELDS, "batch", "images in one batch"),
     "k_center": Benchmark("CCP's k-center"),

@@ -46,12 +46,10 @@ def printed() -> pd.DataFrame:
     paths = (repository_root() / "data" / "published").glob("*.csv")
     stems = sorted(path.stem for path in paths if path.stem != EFFECTS)
     ordered = [f"{paper}{end}" for paper in claims.papers() for end in ("", "_figures") if f"{paper}{end}" in stems]
-    rows = pd.concat(
-        [summaries.published(stem) for stem in [*ordered, *(set(stems) - set(ordered))]], ignore_index=True
-    )
-    return rows.assign(
-        notebook=[said(paper, "EXPERIMENTS").get(table, "") for paper, table in zip(rows["paper"], rows["table"])]
-    )
+    stems = [*ordered, *(set(stems) - set(ordered))]
+    rows = pd.concat([summaries.published(stem) for stem in stems], ignore_index=True)
+    notebooks = [said(paper, "EXPERIMENTS").get(table, "") for paper, table in zip(rows["paper"], rows["table"])]
+    return rows.assign(notebook=notebooks)
 
 
 @functools.cache  # asked of every row
@@ -93,14 +91,11 @@ class _Values:
         self.source = source
         rows = tables.final_rows(source.table)
         rows = rows[(rows["dataset"] != tables.SYNTHETIC) & (rows["setting"] != tables.CURVE)]
-        self.by_protocol = {
-            name: tables.cells_of(of_protocol) for name, of_protocol in rows.groupby("protocol", sort=False)
-        }
+        self.by_protocol = {name: tables.cells_of(some) for name, some in rows.groupby("protocol", sort=False)}
         self.datasets = {claims.short_name(name) for name in rows["dataset"]}
-        changes = [
-            name for name in source.stem.partition("--")[2].split(",") if name and not name.startswith("dataset=")
-        ]
-        self.profile, self.changes = saving.PROFILES.index(source.profile), len(changes)
+        changes = source.stem.partition("--")[2].split(",")
+        self.changes = sum(not change.startswith("dataset=") for change in changes if change)
+        self.profile = saving.PROFILES.index(source.profile)
 
     def find(self, cell: tables.Cell, metric: str, split: str) -> Ours | None:
         """The row of a cell, else of the same settings at the only other level there is, as dim=16 for dim=64."""
@@ -127,16 +122,14 @@ def joined() -> pd.DataFrame:
     """Every published row with `ours`, an Ours, or None where results/ has no such row. Of several tables of ours on
     data other than the row's, that stands first which has most rows of the same comparison."""
     rows = printed()
-    values = {
-        name: [_Values(source) for source in stored.stored(name)] for name in filter(None, rows["notebook"].unique())
-    }
+    names = filter(None, rows["notebook"].unique())
+    values = {name: [_Values(source) for source in stored.stored(name)] for name in names}
     by_place: dict[int, Ours] = {}
     for key, some in rows.groupby(["paper", "table", "dataset", "backbone"], sort=False):
         own = next((short for short, known in claims.BENCHMARKS.items() if known == key[2]), key[2])
         answers = {table: _answers(table, some) for table in values.get(some["notebook"].iloc[0], ())}
-        order = sorted(
-            answers, key=lambda table: (own not in table.datasets, table.profile, -len(answers[table]), table.changes)
-        )
+        least = {ours: (own not in ours.datasets, ours.profile, -len(answers[ours]), ours.changes) for ours in answers}
+        order = sorted(answers, key=least.__getitem__)
         for table in reversed(order):
             by_place |= answers[table]
     return rows.assign(ours=[by_place.get(place) for place in rows.index])
@@ -179,9 +172,8 @@ def beside(rows: pd.DataFrame, paper: str) -> Markdown:
     for (_, table, dataset, backbone, dim, split, _), some in groups(rows[rows["paper"] == paper]):
         first: Ours = some["ours"].iloc[0]
         source, metrics = first.source, list(dict.fromkeys(some["metric"]))
-        dims = sorted(
-            {*source.table.loc[source.table["method"].isin(ours.cell.method for ours in some["ours"]), "dim"]}
-        )
+        methods = {ours.cell.method for ours in some["ours"]}
+        dims = sorted({*source.table.loc[source.table["method"].isin(methods), "dim"]})
         theirs = [backbone, "" if np.isnan(dim) else f"{dim:.0f} dimensions", split]
         ours = [source.plain_label, f"dimensions {', '.join(f'{size:.0f}' for size in dims)}", first.protocol]
         marks = f"{source.profile}{', a direction only' * source.few_seeds}{', older code' * source.older}"
@@ -229,9 +221,7 @@ def _but(values: pd.Series, known: pd.Series, shown: int = 6) -> str:
 
 
 def _is_own(ours: Ours, dataset: str) -> bool:
-    return any(
-        claims.BENCHMARKS.get(claims.short_name(name)) == dataset for name in ours.source.table["dataset"].unique()
-    )
+    return dataset in {claims.BENCHMARKS.get(claims.short_name(name)) for name in ours.source.table["dataset"].unique()}
 
 
 # --- do the orders agree ----------------------------------------------------------------------------------------------

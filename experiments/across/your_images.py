@@ -282,9 +282,8 @@ def figure(table: pd.DataFrame) -> Figure | None:
     (reference, classes), names = table[["reference", "classes"]].iloc[0], papers.names()
     effects = best_of_each(table).drop(index=reference)[["difference", "low", "high"]].T.to_dict("list")
     grey = Names({**names.colors, **dict.fromkeys(UNTRAINED, names.color("untrained"))})
-    return comparisons.gains(
-        effects, reference, f"{SCORE} over {classes} held-out classes, 95 % intervals for all together", names=grey
-    )
+    measured = f"{SCORE} over {classes} held-out classes, 95 % intervals for all together"
+    return comparisons.gains(effects, reference, measured, names=grey)
 
 
 # --- the final fit ----------------------------------------------------------------------------------------------------

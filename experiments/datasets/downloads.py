@@ -170,6 +170,4 @@ def unpack(archive: Path, result: Path) -> None:
                 raise OSError(f"expected a folder {result.name} in it")
             (folder / result.name).rename(result)
     except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:  # a password
-        raise OSError(
-            f"{archive}: not unpacked ({error}); fetch it again, or unpack it to {result} yourself"
-        ) from error
+        raise OSError(f"{archive}: not unpacked ({error}); fetch it again, or unpack it to {result}") from error

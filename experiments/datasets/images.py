@@ -295,9 +295,8 @@ def _all_read(
         if bar is not None:
             bar.update()
     if bad:
-        raise ValueError(
-            f"{len(bad)} of {len(paths)} files are no readable images: {few(sorted(bad))}; convert or remove them"
-        )
+        told = f"{len(bad)} of {len(paths)} files are no readable images: {few(sorted(bad))}"
+        raise ValueError(f"{told}; convert or remove them")
     return results
 
 

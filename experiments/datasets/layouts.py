@@ -93,10 +93,7 @@ def read_cars(root: Path) -> Annotations:
             names = np.atleast_1d(tables["class_names"]).tolist()
     on_disk = set(existing(folder / ("car_data" if copy else "car_ims")).rglob("*.jpg"))
     if unlabelled := sorted(str(path.relative_to(folder)) for path in on_disk - set(images)):
-        raise ValueError(
-            f"{source}: expected a row for each of the {len(on_disk)} images, found {len(images)} rows; none "
-            f"for {unlabelled[0]}"
-        )
+        raise ValueError(f"{source}: expected a row for each of the {len(on_disk)} images, none for {unlabelled[0]}")
     notes = ("read from pytorch-metric-learning's copy",) * copy
     numbered = {number: str(name) for number, name in enumerate(names, 1)}
     return Annotations(source, images, class_ids, np.where(class_ids <= 98, "train", "test"), numbered, notes=notes)
@@ -200,11 +197,8 @@ def _omniglot_drawings(archive: Path) -> list[tuple[str, tuple[int, int]]]:
         with opened_zip(archive) as file:
             entries = [(member.filename, (member.CRC, written)) for member in file.infolist()]
     elif folder.is_dir():
-        statuses = ((path, path.stat()) for path in folder.rglob("*.png"))
-        entries = [
-            (path.relative_to(folder.parent).as_posix(), (status.st_size, status.st_mtime_ns))
-            for path, status in statuses
-        ]
+        files = {path.relative_to(folder.parent).as_posix(): path.stat() for path in folder.rglob("*.png")}
+        entries = [(name, (status.st_size, status.st_mtime_ns)) for name, status in files.items()]
     else:
         raise FileNotFoundError(f"{archive}: missing; expected this file or the folder {folder.name} it unpacks to")
     drawings = sorted(item for item in entries if fnmatch(item[0], f"{folder.name}/*/*/*.png"))
@@ -261,9 +255,7 @@ def number(text: str, source: Path) -> int:
 
 def existing(path: Path) -> Path:
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: missing; data/README.md says where files must lie, DMLREPRO_DATA names another folder than data/"
-        )
+        raise FileNotFoundError(f"{path}: missing; data/README.md says where it must lie, DMLREPRO_DATA moves data/")
     return path
 
 

@@ -142,7 +142,7 @@ def load(
         )
     elif images_per_class is not None:
         raise ValueError(
-            f"images_per_class is for {' and '.join(DRAWN)} only, whose images are drawn on demand, not for {name}"
+            f"images_per_class is for {' and '.join(DRAWN)} only, which are drawn on demand, not for {name}"
         )
     else:
         manifest, _ = _read(name, root)
@@ -312,10 +312,8 @@ def _retrievable(manifest: Manifest) -> np.ndarray:
 def _counts(manifest: Manifest) -> dict[str, tuple[int, int]]:
     """Images and classes of each part; test is split into query and gallery where these differ."""
     same = np.array_equal(manifest.is_query, manifest.is_gallery)
-    parts = {
-        part: manifest.labels[manifest.indices(part)]
-        for part in ("train", *(["test"] if same else ["query", "gallery"]))
-    }
+    names = ("train", "test") if same else ("train", "query", "gallery")
+    parts = {part: manifest.labels[manifest.indices(part)] for part in names}
     return {part: (len(labels), len(np.unique(labels))) for part, labels in parts.items()}
 
 

@@ -96,9 +96,8 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
             kinds = {"baselines": (False, "#8A8A8A", "o"), "the paper's own": (True, "#D55E00", "D")}
             for kind, (own, shade, marker) in kinds.items():
                 group = some[some["own"] == own]
-                axis.scatter(
-                    group["theirs"], group["ours"], s=24, facecolor="none", edgecolor=shade, marker=marker, label=kind
-                )
+                look: dict[str, Any] = {"s": 24, "facecolor": "none", "edgecolor": shade, "marker": marker}
+                axis.scatter(group["theirs"], group["ours"], label=kind, **look)
             reach = [*axis.get_xlim(), *axis.get_ylim()]
             axis.plot([min(reach), max(reach)], [min(reach), max(reach)], color="black", linewidth=0.8, zorder=1)
             axis.axhline(0, color="0.7", linewidth=0.8, zorder=1)

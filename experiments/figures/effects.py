@@ -3,7 +3,6 @@ several data sets."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,24 +17,16 @@ if TYPE_CHECKING:
 def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Figure:
     """How many of each kind: a stacked bar per row of `counts`, a piece per column; numbers stand in the pieces.
 
-    shades: {column: colour}; white pieces are told apart by their hatching.
+    shades: {column: colour}.
     """
     check(len(counts) > 0, "counts has no rows")
     check(set(counts) <= set(shades), f"shades has no colour for {[name for name in counts if name not in shades]}")
-    hatches = itertools.cycle(("", "///", "..."))
     with panels(1, 0.4 * len(counts) + 1.6, width=6.8, grid=False) as (figure, (axis,)):
         look: dict[str, Any] = {"color": dict(shades), "edgecolor": "0.4", "linewidth": 0.7, "width": 0.8}
         counts.plot.barh(stacked=True, ax=axis, legend=False, **look)
         pieces: Any = axis.containers
-        for (name, column), bars in zip(counts.items(), pieces):
-            if shades[name].upper() == "#FFFFFF":
-                hatch = next(hatches)
-                for bar in bars:
-                    bar.set_hatch(hatch)
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
-            written = [str(count) if count else "" for count in column]
-            for text in axis.bar_label(bars, written, label_type="center", fontsize="small"):
-                text.set_bbox(box if text.get_text() else None)
+        for (_, column), bars in zip(counts.items(), pieces):
+            axis.bar_label(bars, [str(count or "") for count in column], label_type="center", fontsize="small")
         axis.set_yticks(range(len(counts)), [plain(name) for name in counts.index])
         axis.set(xlabel=xlabel, ylabel=counts.index.name or "", xlim=(0, counts.sum(axis=1).max()))
         axis.invert_yaxis()

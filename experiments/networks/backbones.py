@@ -476,9 +476,7 @@ def _published(name: str) -> tuple[str, tuple[str, ...]]:
         url = models.get_model_weights(name)["IMAGENET1K_V1"].url
         ours = (f"{name}_in1k.safetensors", f"{name}_in1k_features.safetensors")
     if not url:
-        raise ValueError(
-            f'{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
-        )
+        raise ValueError(f'{name} has no ImageNet weights here; use None (in a notebook "none") or the path of a file')
     return url, (*ours, PurePosixPath(url).name)
 
 

@@ -1,6 +1,5 @@
 """Notebook 03: exact equality with a rival that the loss copies, runs that know its bytes, one search and one judge."""
 
-import json
 import sys
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ from experiments.across import your_loss
 from experiments.across.your_loss import METRIC, YourLoss, YourLossParams
 from experiments.analysis import results, saving
 from experiments.analysis.claims import START
-from experiments.files import cache_root, repository_root
+from experiments.files import repository_root
 from experiments.methods import spec_of
 from experiments.pfml.methods import METHODS
 from experiments.pfml.retrieval import Retrieval
@@ -138,29 +137,6 @@ def test_what_a_search_found_is_taken_as_by_every_method(mine, monkeypatch):
 
 def but_for_the_loss(spec) -> dict:
     return spec.as_dict() | {"loss": None, "loss_options": None}
-
-
-def test_a_search_goes_on_where_it_was_interrupted(mine, monkeypatch):
-    scores = iter([0.2, 0.3, KeyboardInterrupt()])
-
-    def score(models):
-        value = next(scores)
-        if isinstance(value, KeyboardInterrupt):
-            raise value
-        return [{"MAP@R": value} for _ in models]
-
-    monkeypatch.setattr(search, "validation_metrics", score)
-    identity = {"mine": mine, "code": ""}
-    monkeypatch.setattr(search.keys, "identity_of", lambda spec: {"what": {**identity}})  # it would read the images
-    params = params_of(mine, "small", search=RANGES)
-    with pytest.raises(KeyboardInterrupt):
-        your_loss.searched(params)
-    (unfinished,) = (cache_root() / "searches").glob("own-*.unfinished.json")
-    assert len(json.loads(unfinished.read_text())["trials"]) == 2
-    scores = iter([0.1] * 22)
-    resumed = your_loss.searched(params)
-    assert [sum(trial["scores"][:1]) for trial in resumed["trials"]][:3] == [0.2, 0.3, 0.1]
-    assert len(resumed["trials"]) == search.TRIALS and next(scores, None) is None
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------

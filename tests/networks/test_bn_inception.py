@@ -50,10 +50,7 @@ def test_a_module_equals_its_branches_written_out(model, name, width):
         return x
 
     x = torch.randn(1, width, 8, 8, generator=torch.Generator().manual_seed(1))
-    branches = [
-        layers(x, "3x3_reduce", "3x3"),
-        layers(x, "double_3x3_reduce", "double_3x3_1", "double_3x3_2"),
-    ]
+    branches = [layers(x, "3x3_reduce", "3x3"), layers(x, "double_3x3_reduce", "double_3x3_1", "double_3x3_2")]
     if name == "4e":
         branches.append(F.max_pool2d(x, 3, 2, ceil_mode=True))
     else:
