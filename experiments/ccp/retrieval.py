@@ -12,7 +12,17 @@ from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.statistics import t_interval
 from experiments.ccp.ablations import courses_of
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, NAMES, CcpOptions, ccp_spec, ccp_study
+from experiments.ccp.methods import (
+    AS_ALL_PAPERS,
+    DEVIATIONS,
+    FOUR_FOLDS,
+    LOSSES,
+    METHODS,
+    NAMES,
+    CcpOptions,
+    ccp_spec,
+    ccp_study,
+)
 from experiments.figures import comparisons
 from experiments.methods import expand_seeds, found_by_search, search_each
 from experiments.params import Params, Whole
@@ -122,4 +132,5 @@ Conventional = ccp_study(
     profiles={"*": {"protocol": "conventional"}},
     measures=courses_of,
     claims=TESTS,
+    deviations=(*DEVIATIONS, *AS_ALL_PAPERS),
 )
