@@ -170,3 +170,42 @@ def test_the_answer_that_a_person_wrote_stands_below_the_title_with_the_verdicts
     tops = [cell.source for path in NOTEBOOKS for cell in read(path).cells[:2]]
     written = [line for text in tops for line in text.splitlines() if not line.startswith(("|", "*"))]
     assert sum(len(line.split()) for line in written) <= 3_500
+
+
+LIMITS = {"words": 900, "numbers": 40, "long sentences": 0, "figures": 5, "visible code cells": 12, "first figure": 9}
+LONGEST_SENTENCE = 25  # words
+
+
+def prose(cells) -> str:
+    """Paragraphs and list items without headings, tables and formulas; code and links count as a word."""
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    text = re.sub(r"\$\$.*?\$\$", " ", text, flags=re.DOTALL)
+    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("|", "#")))
+    return re.sub(r"\$[^$]*\$|`[^`]*`", "x", re.sub(r"\]\([^)]*\)", "]", text))
+
+
+def counted(notebook) -> dict[str, int]:
+    """What LIMITS are about, of what a reader sees before the appendix."""
+    ids = [cell.get("id") for cell in notebook.cells]
+    cells = notebook.cells[: ids.index("appendix")] if "appendix" in ids else notebook.cells
+    text = prose(cells)
+    paragraphs = re.split(r"\n\s*\n|\n- ", text)
+    sentences = [s for part in paragraphs for s in re.split(r"(?<=[.!?:])\s+(?=[A-Z*\[(])", part.replace("\n", " "))]
+    drawn = [any("image/png" in o.get("data", {}) for o in cell.get("outputs", ())) for cell in cells]
+    visible = [
+        cell for cell in cells if cell.cell_type == "code" and "hide-output" not in cell.metadata.get("tags", [])
+    ]
+    return {
+        "words": len(text.split()),
+        "numbers": len(re.findall(r"(?<![\w.])\d[\d.,]*", text)),
+        "long sentences": sum(len(sentence.split()) > LONGEST_SENTENCE for sentence in sentences),
+        "figures": sum(drawn),
+        "visible code cells": len(visible),
+        "first figure": drawn.index(True),
+    }
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_is_short_and_its_sentences_are(path):
+    found = counted(read(path))
+    assert {name: count for name, count in found.items() if count > LIMITS[name]} == {}

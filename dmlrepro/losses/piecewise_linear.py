@@ -415,7 +415,7 @@ class PiecewiseLinearManifoldLoss(_TwoViews):
             if self.similarity == "binary":
                 similarity = (members.double() + members.T) / 2
             gap = self.delta * (1 - similarity) - distances(points, points)
-            sums = {"point": gap.square().sum() - gap.diagonal().square().sum()}
+            sums = {"point": gap.square().sum()}  # a point has no gap to itself
             if self.proxies is not None:
                 proxies, subspaces = F.normalize(self.proxies.double(), dim=1), self.orthonormal_subspaces()
                 if values_are_known() and not (proxies.isfinite().all() & subspaces.isfinite().all()):
