@@ -168,7 +168,7 @@ class Study:
         """Show the table of results/ that decides, with its figure: of the profile that carries most, with most seeds.
 
         Args:
-            metrics: columns of the table.
+            metrics: columns of the table; none: the figure alone.
             figure: (table) -> a figure of it; None: none.
         """
         self._show(self._beyond_demo()[:1], metrics, figure)
@@ -190,8 +190,9 @@ class Study:
             if figure:
                 display(drawn := figure(entry.table))
                 plt.close(drawn)
-            display(summaries.pivot(entry.table, metrics))
-            if entry.picture:
+            if metrics:
+                display(summaries.pivot(entry.table, metrics))
+            if metrics and entry.picture:
                 display(Image(entry.picture, alt=f"Figure of {self.name} on {entry.plain_label}"))
 
     def _beyond_demo(self) -> list[stored.Stored]:

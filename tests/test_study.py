@@ -34,9 +34,12 @@ def test_the_table_that_decides_stands_alone_and_the_appendix_has_the_others(mon
         Tour.evidence(["R@1"], lambda table: plt.figure())
     with capture_output() as appendix:
         Tour.further(["R@1"])
+    with capture_output() as alone:
+        Tour.evidence([], lambda table: plt.figure())
     heading, figure, shown = decides.outputs
     assert heading.data["text/markdown"] == "**most seeds**, trained on CPU" and "Figure" in figure.data["text/plain"]
     assert shown.data["text/plain"] == "['R@1']" and not plt.get_fignums()
+    assert [[*output.data] for output in alone.outputs] == [[*output.data] for output in (heading, figure)]
     said = [output.data.get("text/markdown", output.data["text/plain"]) for output in appendix.outputs]
     assert said == ["'comparisons'", "**fewer seeds**, trained on CPU", "['R@1']"]
 

@@ -75,3 +75,8 @@ def test_the_committed_tables_are_all_read_and_the_loop_has_the_ratios_that_its_
     pairs = performance.ratios(["loop"])
     table = pd.read_csv(performance.folder() / "loop.csv")
     assert np.allclose(pairs["ratio"], table["ratio"])
+
+
+def test_peers_are_compared_with_forms_that_the_committed_tables_have():
+    for name, benchmark in performance.BENCHMARKS.items():
+        assert set(benchmark.peers.values()) <= set(performance.table_of(name)["form"]), name
