@@ -5,7 +5,7 @@ rates and the composition of its batches differ. A baseline is stated here once,
 ask for equal specs and a shared run is trained once. A paper's own methods stand in the `methods.py` of its folder.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -290,13 +290,8 @@ def search_layers(method: Method, params: Params) -> Layers:
         return []
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)} | {"lr": "lr"}
     kept = {name: v for name, v in search["found"]["options"].items() if given.get(name) not in params.changed}
-    return [(search_label(search), kept)]
-
-
-def search_label(search: Search) -> str:
-    """A search as the source of a setting."""
     where, runs = search["conditions"], sum(len(trial["scores"]) for trial in search["trials"])
-    return f"search, {runs} runs, {where['dataset']}, {where['train_from'] or 'whole network'}"
+    return [(f"search, {runs} runs, {where['dataset']}, {where['train_from'] or 'whole network'}", kept)]
 
 
 def searched_ranges(method: Method) -> dict[str, Range]:
@@ -357,21 +352,18 @@ def expand_seeds(specs: Iterable[RunSpec], params: Params, protocol: str | None 
 
     protocol: None is that of the parameters, or conventional where they have none. ValueError as in `expand`.
     """
-    protocol = protocol or protocol_of(params)
+    protocol, started = protocol or protocol_of(params), []
+    for spec in specs:
+        started.append(spec)
+        if spec.method == "untrained":
+            head = {"method": START, "embedding_size": params.embedding_size}
+            started.append(spec.replace(**head, train_from="head" if spec.weights else None))
     return [
         run
-        for spec in _with_start(specs, params)
+        for spec in started
         for seed in range(params.seeds)
         for run in protocols.expand(spec.replace(seed=seed), protocol, **_expansion(params))
     ]
-
-
-def _with_start(specs: Iterable[RunSpec], params: Params) -> Iterator[RunSpec]:
-    for spec in specs:
-        yield spec
-        if spec.method == "untrained":
-            head = {"method": START, "embedding_size": params.embedding_size}
-            yield spec.replace(**head, train_from="head" if spec.weights else None)
 
 
 def _expansion(params: Params) -> dict[str, Any]:

@@ -112,17 +112,13 @@ def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
     """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
     evaluations: those that it has during training, or five. What it learns is the same. All notebooks that have such a
     run ask for it in this way, so that it is trained once."""
-    return [run.replace(keep_history=True, **_five_evaluations(run)) if _is_first(run) else run for run in runs]
-
-
-def _is_first(run: RunSpec) -> bool:
-    return bool(run.loss) and run.seed == 0 and run.protocol == "conventional"
-
-
-def _five_evaluations(run: RunSpec) -> dict[str, float]:
-    if run.eval_every or run.eval_every_epochs:
-        return {}
-    return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": (run.epochs or 1) / 5}
+    kept = []
+    for run in runs:
+        if run.loss and run.seed == 0 and run.protocol == "conventional":
+            five = {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": (run.epochs or 1) / 5}
+            run = run.replace(keep_history=True, **({} if run.eval_every or run.eval_every_epochs else five))
+        kept.append(run)
+    return kept
 
 
 def without_histories(table: pd.DataFrame) -> pd.DataFrame:
@@ -177,16 +173,3 @@ def published_curve(paper: str, figure: str) -> dict[str, dict[float | None, flo
     for row in summaries.published(f"{paper}_figures", figure).itertuples():
         curves.setdefault(row.dataset, {})[tables.level_of(row.split_or_setting)] = row.value
     return curves
-
-
-def by_level(
-    table: pd.DataFrame, columns: Iterable[str], curve: Mapping[str, Mapping[float | None, float]]
-) -> pd.DataFrame:
-    """A row per setting: our means over seeds of some metrics, and what is known of a `published_curve`."""
-    rows = table[(table["selection"] == "last") & table["metric"].isin(columns)]
-    ours = rows.groupby(["method", "setting", "metric"], sort=False)["value"].mean().unstack()[list(columns)]
-    ours.index = [setting or method for method, setting in ours.index]
-    ours.columns = [f"ours, {rows['dataset'].iloc[0]}, {name}" for name in columns]
-    for dataset, points in curve.items():
-        ours[f"published, {dataset}, R@1"] = [points.get(tables.level_of(setting), np.nan) for setting in ours.index]
-    return ours

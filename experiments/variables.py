@@ -6,7 +6,6 @@ DMLREPRO_RESULTS: folder of tables; results/ without it.
 DMLREPRO_RECORD: folder of stored runs and searches; results/ without it.
 DMLREPRO_TRAIN: 0 executes notebooks from stored runs alone; 1, as without it, trains what is missing.
 DMLREPRO_CHECKPOINT_SECONDS: between two checkpoints of a run; 300 without it.
-DMLREPRO_ACTIVATIONS_GB: what cached activations may take on the disk; 12 without it.
 """
 
 import math

@@ -95,7 +95,7 @@ def test_the_notebook_runs_from_official_files_to_a_table(dataset, protocol, cha
         assert recall.between(0, 100, inclusive="neither").any()
 
     shown = "".join(str(cell.get("outputs", "")) for cell in notebook.cells)
-    assert ("median of the trials" in shown) == (protocol == "mlrc")
+    assert ("chosen, all folds" in shown) == (protocol == "mlrc")
 
 
 def test_the_name_of_a_benchmark_is_refused_to_a_part_of_it(data, shared_cache, tmp_path):

@@ -12,9 +12,8 @@ from nbclient import NotebookClient
 from pydantic import BaseModel
 
 from experiments import cli
-from experiments.params import Params, Positive
+from experiments.params import Params
 from experiments.pfml.retrieval import Retrieval
-from experiments.profiles import RECIPES
 from experiments.report import catalogue
 from experiments.study import Study
 
@@ -176,11 +175,6 @@ def test_none_for_weights_is_none_and_for_others_what_the_profile_decides():
     assert EXAMPLE.configured({"seeds": None}) == EXAMPLE.configured({}) and EXAMPLE.configured({}).weights == "symbols"
 
 
-def test_an_explicit_value_wins():
-    assert EXAMPLE.configured({"steps": 7}).steps == 7
-    assert EXAMPLE.configured({}).steps == RECIPES["quick"]["glyphs"]["steps"]
-
-
 @pytest.mark.parametrize("name", ["steps", "lr", "batch_size"])
 def test_a_value_that_the_profile_has_too_changes_nothing(name):
     usual = EXAMPLE.configured({"profile": "small"})
@@ -217,11 +211,6 @@ def test_lists_whose_items_hold_the_sign_that_joins_them_have_names_of_their_own
 def test_explicit_epochs_replace_the_steps_of_the_profile():
     params = EXAMPLE.configured({"epochs": 2})
     assert (params.steps, params.epochs) == (0, 2)
-
-
-def test_a_misspelt_name_is_an_error_with_the_closest_one():
-    with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
-        EXAMPLE.from_cell({"step": 3, "__name__": "x", "In": [], "pytest": pytest})
 
 
 @pytest.mark.parametrize("values", [{"steps": "300"}, {"steps": 3.5}, {"lr": "fast"}, {"steps": True}, {"profile": 3}])
@@ -295,9 +284,8 @@ def test_a_number_or_a_network_that_makes_no_sense_is_named(values, message):
         EXAMPLE.configured(values)
 
 
-def test_a_misspelt_weights_file_is_named_with_the_one_meant(tmp_path):
-    (tmp_path / "mine.pth").touch()
-    with pytest.raises(FileNotFoundError, match=r"no file .*mine.pht; close to it in .*: mine.pth; give"):
+def test_a_weights_file_that_is_missing_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"weights: no file .*mine.pht; give an existing file, 'imagenet'"):
         EXAMPLE.configured({"weights": str(tmp_path / "mine.pht")})
 
 
@@ -453,13 +441,3 @@ def test_a_notebook_decides_over_its_paper_and_a_profile_over_what_holds_for_all
     quick, small = (study.configured({"profile": profile}) for profile in ("quick", "small"))
     assert (quick.steps, quick.lr, quick.seeds) == (2, 0.2, 1) and (small.steps, small.lr, small.seeds) == (1, 0.2, 3)
     assert quick.origins["lr"] == "99_example at profile quick" and quick.origins["threads"] == "profile quick"
-
-
-def test_what_must_be_positive_is_said_by_its_type():
-    class Further(Params):
-        temperature: Positive = 1.0
-
-    study = Study("99_example", Further)
-    for name in ("temperature", "batch_size"):
-        with pytest.raises(ValueError, match=f"{name} must be finite and greater than 0, got 0"):
-            study.configured({name: 0})

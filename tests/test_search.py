@@ -4,14 +4,15 @@ import dataclasses
 
 import pytest
 
-from experiments import cli, commands
+from experiments import cli
 from experiments.datasets import manifests
 from experiments.files import cache_root
+from experiments.methods import found_by_search
 from experiments.nivmf import retrieval as nivmf_retrieval
-from experiments.nivmf.methods import JOINT, METHODS, RATES
+from experiments.nivmf.methods import JOINT, METHODS
 from experiments.pfml import methods as pfml
 from experiments.pfml import retrieval as pfml_retrieval
-from experiments.training import protocols, runs, search
+from experiments.training import protocols, runs
 
 TINY = {
     "protocol": "mlrc",
@@ -58,7 +59,7 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
     trained = [method for method in params.methods if method != "untrained"]
     assert searched == [protocols.TUNING_SEED] * 3 * 4 * len(trained)
     assert not list((cache_root() / "runs").iterdir())  # the journal has the scores; networks would add up
-    chosen = notebook.tuned(params)
+    chosen = found_by_search(notebook.specs_of(params), records, params)
     assert list(chosen.index) == trained and set(chosen["trials"]) == {3}
     for method in trained:
         of_method = [spec for spec in specs if spec.method == method]
@@ -72,22 +73,13 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
 
     monkeypatch.setattr(runs, "run_all", lambda specs: pytest.fail("searched again"))
     assert notebook.retrieval(params) == specs
-    assert notebook.tuned(params).equals(chosen)
-
-
-def test_the_rates_of_a_loss_keep_their_ratio():
-    params = nivmf_retrieval.Retrieval.configured(NOTEBOOK_20[1] | {"methods": ["EL-nivMF"], "search_trials": 0})
-    tried = search.applied(nivmf_retrieval.retrieval(params)[0], {"loss_lr": 0.3})
-    rates = tried.loss_lr
-    assert rates["log_temperature"] / rates["proxies"] == pytest.approx(0.1)
-    assert rates["log_concentrations"] / rates["proxies"] == pytest.approx(0.2)
-    assert rates["proxies"] == pytest.approx(0.3) != RATES["proxies"]
+    assert found_by_search(notebook.specs_of(params), records, params).equals(chosen)
 
 
 def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
     params = pfml_retrieval.Retrieval.configured(NOTEBOOK_10[1] | {"search_trials": 0})
     assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in pfml_retrieval.retrieval(params))
-    assert pfml_retrieval.tuned(params) is None
+    assert found_by_search(pfml_retrieval.specs_of(params), pfml.METHODS, params) is None
     assert searched == []
 
 
@@ -129,20 +121,7 @@ def test_a_method_without_ranges_stops_before_the_first_trial(searched, monkeypa
     assert searched == []
 
 
-def test_the_settings_are_listed_without_a_search(searched, capsys):
+def test_the_settings_are_listed_without_a_search(searched):
     arguments = [text for name in ("protocol", "search_trials", "steps") for text in ("-p", name, str(TINY[name]))]
     assert cli.main(["config", "10", *arguments]) == 0
-    assert searched == [] and "a search of 3 trials" in capsys.readouterr().out
-
-
-def test_the_command_line_searches_then_trains(searched, monkeypatch, capsys):
-    monkeypatch.setattr(commands, "_params", lambda options, study: study.configured(NOTEBOOK_10[1]))
-    trained = []
-    search = runs.run_all
-    monkeypatch.setattr(
-        runs, "run_all", lambda specs, jobs=0, **_: trained.append(specs) or [] if jobs is None else search(specs)
-    )
-    assert cli.main(["train", "10"]) == 0
-    assert len(searched) == 2 * 3 * 4
-    ((specs),) = trained
-    assert len(specs) == 2 + (1 + 2) * 2 * 4 and protocols.TUNING_SEED not in {spec.seed for spec in specs}
+    assert searched == []

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments import variables
 from experiments.datasets import images, manifests
 from experiments.files import cache_root, mapped_array
 from experiments.networks import backbones
@@ -25,7 +24,6 @@ from experiments.training.device import device_for_training
 from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
-GIGABYTES = 12.0  # all arrays together, unless DMLREPRO_ACTIVATIONS_GB says otherwise
 EVALUATED_AT_ONCE = 2**19  # numbers; at least 256 images
 CENTRE, MIRRORED = "centre", "mirrored"
 
@@ -88,7 +86,6 @@ def cut(
 
     Raises:
         ValueError: the network cannot be cut at `train_from`.
-        OSError: the arrays would take more space than they may, see GIGABYTES.
     """
     everything, train = np.arange(len(manifest.labels)), manifest.indices("train")
     probe = next(_shown(spec, manifest, CENTRE, everything[:2])).to(device_for_training())
@@ -102,7 +99,6 @@ def cut(
 
     def array(view: str, indices: np.ndarray) -> Tensor:
         def build() -> Iterator[np.ndarray]:
-            _check_room(spec, len(indices) * shape.numel() * kind.itemsize)
             for batch in _shown(spec, manifest, view, indices):
                 yield enter(batch.to(probe.device)).cpu().numpy()
 
@@ -149,14 +145,3 @@ def _decides(spec: RunSpec, manifest: manifests.Manifest, first: str) -> list:
 
 def folder() -> Path:
     return cache_root() / "activations"
-
-
-def _check_room(spec: RunSpec, needed: int) -> None:
-    limit = variables.number("DMLREPRO_ACTIVATIONS_GB", GIGABYTES)
-    there = sum(path.stat().st_size for path in folder().glob("*/array.npy"))
-    if there + needed > 1e9 * limit:
-        raise OSError(
-            f"{folder()} holds {there / 1e9:.1f} GB, and one of the {spec.cached_views or 1} cached_views with "
-            f"train_from={spec.train_from!r} takes {needed / 1e9:.1f} GB: that is more than {limit:g} GB. Remove the "
-            "folder, take a later block, fewer views or half_activations=True, or set DMLREPRO_ACTIVATIONS_GB to more"
-        )

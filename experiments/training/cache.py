@@ -17,17 +17,13 @@ from experiments.training import batches, keys, loop, sources
 from experiments.training.spec import RunSpec
 
 
-def _root() -> Path:
-    return cache_root() / "runs"
-
-
 def folder_of(key: str) -> Path:
-    return _root() / key
+    return cache_root() / "runs" / key
 
 
 def store(identity: dict[str, dict], spec: RunSpec, outcome: loop.Outcome) -> None:
     """Put what the training loop made of a spec into the cache. identity: of `keys.identity_of`."""
-    with atomic_write(_root() / keys.of_identity(identity)) as folder:
+    with atomic_write(folder_of(keys.of_identity(identity))) as folder:
         folder.mkdir()
         for name, state in outcome.states.items():
             save_file(_contiguous(state), folder / f"{name}.safetensors")
@@ -50,12 +46,18 @@ def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def stored(key: str) -> tuple[Path, dict] | None:
     """Where a run lies in the cache, and its record; None if it does not. What is damaged is set aside."""
-    if (folder := folder_of(key)).exists():
-        try:
-            return folder, _checked(folder)
-        except ValueError as error:
-            quarantine(folder, error)
-    return None
+    folder = folder_of(key)
+    if not folder.exists():
+        return None
+    try:
+        check_checksums(folder)
+        record = json.loads((folder / "result.json").read_text(encoding="utf8"))
+        if keys.of_identity(record) != key:
+            raise ValueError("its spec, data, weights, code or versions are not those of its key")
+        return folder, record
+    except ValueError as error:
+        quarantine(folder, error)
+        return None
 
 
 def read(key: str) -> tuple[Path, dict]:
@@ -64,15 +66,6 @@ def read(key: str) -> tuple[Path, dict]:
     if run is None:
         raise OSError(f"run {key} was trained and cannot be read again; check the disk of {cache_root()}")
     return run
-
-
-def _checked(folder: Path) -> dict:
-    """The record of the run in a folder; ValueError says in what the folder is not as `store` left it."""
-    check_checksums(folder)
-    record = json.loads((folder / "result.json").read_text(encoding="utf8"))
-    if keys.of_identity(record) != folder.name:
-        raise ValueError("its spec, data, weights, code or versions are not those of its key")
-    return record
 
 
 def forget(specs: Iterable[RunSpec]) -> None:

@@ -42,14 +42,10 @@ def states() -> list[dict]:
 
 def spec_of(line: Mapping) -> RunSpec:
     """The spec of a line, with the labels and on as many threads as it was recorded with."""
+    optional = [field for field in dataclasses.fields(RunSpec) if type(None) in typing.get_args(field.type)]
+    nothing = {field.name: None for field in optional if field.default is not None}  # left out of a line where None
     spec = recorded.spec_from_record(line["spec"])
-    return RunSpec(**_nothing() | spec | line["labels"] | {"threads": line["made"]["threads"] or None})
-
-
-def _nothing() -> dict[str, None]:
-    """The fields of a spec that are left out of a line where they are None, though their default is something."""
-    fields = [field for field in dataclasses.fields(RunSpec) if type(None) in typing.get_args(field.type)]
-    return {field.name: None for field in fields if field.default is not None}
+    return RunSpec(**nothing | spec | line["labels"] | {"threads": line["made"]["threads"] or None})
 
 
 def _runs() -> list[tuple[Path, dict]]:

@@ -305,12 +305,15 @@ def _ensemble(models: list) -> list[Scored]:
             f"got {sorted(run.spec.fold for run in models)}"
         )
     separated, concatenated = _labels(first)
+    scores, selection = records.derived(models, _concatenated_scores), "val_best" if first.restore_best else "last"
+    steps = [row["step"] for run in models for row in run.rows if row["selection"] == selection]
+    together = {"selection": selection, "step": round(sum(steps) / len(steps))}
     dim = records.derived(models[:1], _dimension)
     return [
         Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, rows)
         for label, size, rows in (
             (separated, dim, _mean_rows(models)),
-            (concatenated, dim * len(models), _concatenated_rows(models)),
+            (concatenated, dim * len(models), [together | {"metric": n, "value": v} for n, v in scores.items()]),
         )
     ]
 
@@ -343,15 +346,6 @@ def _mean_rows(models: list) -> list[dict]:
         for what, pairs in values.items()
         if len(pairs) == len(models) or dict(what)["selection"] != "every"
     ]
-
-
-def _concatenated_rows(models: list) -> list[dict]:
-    spec = models[0].spec
-    scores = records.derived(models, _concatenated_scores)
-    selection = "val_best" if spec.restore_best else "last"
-    steps = [row["step"] for run in models for row in run.rows if row["selection"] == selection]
-    step = round(sum(steps) / len(steps))
-    return [{"selection": selection, "step": step, "metric": name, "value": value} for name, value in scores.items()]
 
 
 @measurement("concatenated_scores")

@@ -209,12 +209,18 @@ def _state(file: Path) -> tuple[int, int]:
 
 
 def of_runs(runs_folder: Path) -> dict[str, list[dict]]:
-    """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out.
+    """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out. They
+    are read again only where a file has changed.
 
     Raises:
         ValueError: a line was edited, or two lines of one run, of one version and from machines that round alike differ
             in more than what machines and costs they had; names both.
     """
+    return _of_runs(runs_folder, _states(runs_folder))
+
+
+@functools.lru_cache(maxsize=4)
+def _of_runs(runs_folder: Path, states: tuple) -> dict[str, list[dict]]:
     by_name: dict[str, list[dict]] = {}
     where: dict[int, str] = {}
     for file in files(runs_folder):
@@ -254,7 +260,7 @@ def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]
     Of several lines of a run the newest valid one is taken, but if one environment has a valid line of every run, all
     are from there.
     """
-    there = of_runs_once(runs_folder)
+    there = of_runs(runs_folder)
     every = {name: there[name] for name in names if name in there}
     valid = {name: [line for line in known if is_valid(line)] for name, known in every.items()}
     if any(len(known) > 1 for known in valid.values()):
@@ -272,18 +278,8 @@ def mark(line: Mapping) -> str:
     return line.get("source") or line[SUM]
 
 
-def of_runs_once(runs_folder: Path) -> dict[str, list[dict]]:
-    """`of_runs`, read again only where a file has changed."""
-    return _of_runs(runs_folder, _states(runs_folder))
-
-
 def _states(runs_folder: Path) -> tuple:
     return tuple((file, *_state(file)) for file in files(runs_folder))
-
-
-@functools.lru_cache(maxsize=4)
-def _of_runs(runs_folder: Path, states: tuple) -> dict[str, list[dict]]:
-    return of_runs(runs_folder)
 
 
 # --- what is measured on a finished run -------------------------------------------------------------------------------
@@ -304,17 +300,12 @@ def measurement(name: str, version: int = 1) -> Callable[[Function], Function]:
     return named
 
 
-def measurement_of(function: Callable) -> tuple[str, int]:
-    """The stored name and version of a function; of one without `measurement` its module and name, and 1."""
-    return vars(function).get("measurement", (f"{function.__module__}.{function.__qualname__}", 1))
-
-
 def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     """function(*models, **options), made once: kept in the store of the first model, or in the cache if that has none.
 
     function: a function of a module, whose value is plain data as JSON has it, see `measurement`.
     """
-    name, version = measurement_of(function)
+    name, version = vars(function).get("measurement", (f"{function.__module__}.{function.__qualname__}", 1))
     file = models[0].record
     if file is None:
         code = sources.bytes_hash(sources.EVERYTHING)

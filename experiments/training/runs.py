@@ -247,17 +247,14 @@ def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | 
         cache.store(identity, spec, outcome)
         checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
     except (RuntimeError, MemoryError) as error:  # on CPUs torch's allocator says it in words
-        on_gpu = isinstance(error, torch.OutOfMemoryError)
-        if not on_gpu and not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+        if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
             raise
         traceback.clear_frames(error.__traceback__)  # they hold the run's tensors
-        reason = str(error).partition(". ")[0]
-        if on_gpu:
-            torch.cuda.empty_cache()
-            remedy = "lower batch_size or image_size, or precision = 'bfloat16'"
-            raise MemoryError(f"out of GPU memory ({reason}); {remedy}") from None
-        remedy = "run fewer at once (`train --jobs 1`, fewer cores for `make`), or lower batch_size or image_size"
-        raise MemoryError(f"out of memory ({reason}); {remedy}") from None
+        torch.cuda.empty_cache()
+        raise MemoryError(
+            f"out of memory ({str(error).partition('. ')[0]}); run fewer at once (`train --jobs 1`, fewer cores for "
+            "`make`), lower batch_size or image_size, or on a GPU precision = 'bfloat16'"
+        ) from None
     finally:
         torch.set_num_threads(threads)
 
@@ -275,8 +272,7 @@ def environments(specs: Sequence[RunSpec], file: Path) -> list[tuple[str, str] |
     """Of each spec, the device and the numerics fingerprint of its line in the store; None where it has none."""
     identities = dict(enumerate(_identities(specs)))
     there = _recorded(identities, dict.fromkeys(identities, file))
-    made = [there[number][0]["made"] if number in there else None for number in identities]
-    return [None if one is None else (one["device"], one["rounding"]) for one in made]
+    return [records.environment(there[number][0]) if number in there else None for number in identities]
 
 
 def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
@@ -300,7 +296,8 @@ def _stored(key: str, spec: RunSpec, stored: tuple[Path, dict], *, from_cache: b
     what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
     made = content["made"] | where | {"weights": what["weights"]}
     numbers = (content["dataset"], content["rows"], content["cost"], made)
-    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), _version(spec), record)
+    version = records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]  # of the present code
+    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), version, record)
 
 
 def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:
@@ -308,11 +305,6 @@ def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) 
     numbers = (line["dataset"], line["rows"], line["cost"], line["made"])
     version = records.version_of(records.kind_of(line), line.get("version", line.get("source")))
     return RunResult(spec, key, None, *numbers, True, line["run"], version, file, line, stale)
-
-
-def _version(spec: RunSpec) -> int:
-    """That of the present code of what a run trains."""
-    return records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]
 
 
 def _line_of(identity: dict[str, dict], run: RunResult) -> dict:

@@ -197,7 +197,7 @@ def is_measured(file: Path, line: dict[str, Any]) -> bool:
     asked = records.asked_by(line)
     if asked is None or tuple(asked[::2]) not in measurements_known():
         return False
-    lines = records.of_runs_once(file.parent)
+    lines = records.of_runs(file.parent)
     measured_on = [one for name, mark in line["of"] for one in lines.get(name, ()) if records.mark(one) == mark]
     if len(measured_on) < len(line["of"]) or not all(is_served(file, one) for one in measured_on):
         return False

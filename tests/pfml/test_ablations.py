@@ -1,13 +1,10 @@
 """Notebooks 13 to 16: their common point, what is trained at each profile, and that their claims find their rows."""
 
 import json
-import math
 
 import pytest
 import torch
-from finished_tables import as_if_finished
 
-from experiments import studies
 from experiments.pfml import ablations, methods
 from experiments.training.builders import build_loss
 
@@ -36,17 +33,6 @@ def test_without_proxies_batches_have_several_images_of_a_class_for_every_number
     for profile in ("quick", "small", "paper"):
         specs = ablations.ablation_proxies(ablations.Proxies.configured({"profile": profile}))
         assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
-
-
-def test_quick_trains_heads_and_small_tails_of_pretrained_networks_only():
-    def trained(**values):
-        specs = ablations.ablation_delta(ablations.Delta.configured(values))
-        return {spec.train_from for spec in specs if spec.loss}
-
-    assert trained(profile="quick") == {"head"}
-    assert trained(profile="small") == {"fire6"}
-    assert trained(profile="small", dataset="omniglot") == trained(profile="quick", weights="none") == {None}
-    assert trained(profile="paper") == {None}
 
 
 def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_search_found(monkeypatch):
@@ -81,8 +67,3 @@ def test_known_values_of_figure_3():
     curve = methods.published_curve("Fig. 3(d)")
     assert curve["CUB-200-2011"][0.45] == 66.6 and curve["Cars-196"][0.22] == 91.5 and len(curve["Cars-196"]) == 7
     assert methods.published_curve("Fig. 3(c)")["CUB-200-2011"] == {0.0: 68.2, 3.0: 73.4}
-    table = as_if_finished("15")
-    rows = studies.by_level(table, ["R@1"], methods.published_curve("Fig. 3(c)"))
-    assert list(rows.index[:3]) == ["untrained", "random head", ablations.LITERAL]
-    assert rows.loc["alpha=3", "published, CUB-200-2011, R@1"] == 73.4
-    assert math.isnan(rows.loc[ablations.LITERAL, "published, CUB-200-2011, R@1"])

@@ -51,7 +51,7 @@ def searched(name: str, *names: str, **values) -> dict[str, dict]:
     return {record["method"]: record for record in searches.run(every, jobs=1)}
 
 
-@pytest.mark.parametrize("name", ["10", "20", "32", "41", "44", "11", "00"])
+@pytest.mark.parametrize("name", ["10", "11", "41"])
 def test_a_notebook_trains_what_the_search_found(name):
     by_method = searched(name)
     assert by_method
@@ -233,7 +233,7 @@ def test_what_cannot_be_searched_is_named(names, values, message):
         searches.wanted([catalogue.find("50")], lambda study: study.configured(TINY | values), names)
 
 
-@pytest.mark.parametrize("name", ["PLM", "STML-style", "NT-Xent", "K-Means", "Hierarchical", "Random Walk"])
+@pytest.mark.parametrize("name", ["PLM", "NT-Xent", "K-Means"])
 def test_what_learns_without_labels_is_trained_on_a_fold_and_scored_on_its_validation_classes(name):
     (wanted,) = searches.wanted([catalogue.find("50")], lambda study: study.configured(TINY), [name])
     fold = wanted["spec"].replace(fold=0, folds=3, seed=protocols.TUNING_SEED, images_per_class=8)
@@ -284,12 +284,12 @@ def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(caps
 def test_searches_run_side_by_side_with_all_their_runs(tmp_path):
     """In processes of their own, where no patch of this test holds: networks that are evaluated as they are."""
     every = [
-        {"spec": TINY_RUN.replace(embedding_size=size), "ranges": {}, "path": tmp_path / f"{name}.json"}
+        {"spec": TINY_RUN.replace(embedding_size=size), "ranges": {}, "path": tmp_path / f"{name}.json", "trials": 2}
         | {"about": {"method": name, "conditions": {}}}
         for size, name in ((4, "A"), (8, "B"))
     ]
     finished = searches.run(every, jobs=2)
-    assert [(record["method"], len(record["trials"])) for record in finished] == [("A", 16), ("B", 16)]
+    assert [(record["method"], len(record["trials"])) for record in finished] == [("A", 2), ("B", 2)]
     assert 0 < finished[0]["found"]["default"] == finished[0]["found"]["best"] < 1
 
 

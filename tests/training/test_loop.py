@@ -1,14 +1,11 @@
 """The loop: exact after a SIGKILL, the best weights where they are asked for, frozen things frozen, epochs as steps."""
 
-import ctypes
 import functools
 import multiprocessing
 import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -239,22 +236,6 @@ def test_a_look_that_only_decides_asks_for_the_monitored_measure(monkeypatch):
     assert asked[:2] == [set()] * 2  # R@K is always there
 
 
-def test_weights_that_are_the_last_and_the_best_are_evaluated_once(monkeypatch):
-    spec = TINY.replace(fold=0, eval_every=5, restore_best=True, monitor="MAP@R")
-    evaluate, steps = inference.evaluate, []
-
-    def rising(task, networks, step, *, validation_only=False, **options):
-        steps.append(step)
-        rows, embeddings = evaluate(task, networks, step, validation_only=validation_only, **options)
-        return [row | {"value": step / 10} if validation_only else row for row in rows], embeddings
-
-    monkeypatch.setattr(inference, "evaluate", rising)
-    rows = loop.train(spec).rows
-    assert steps == [5, 10, 10]  # twice on the way, then with the test set
-    last, best = ([row for row in rows if row["selection"] == kind] for kind in ("last", "val_best"))
-    assert best == [row | {"selection": "val_best"} for row in last]
-
-
 def test_only_looks_at_the_validation_classes_take_bfloat16(monkeypatch):
     """They decide when to stop; whatever is published of that run is evaluated in float32."""
     spec = TINY.replace(precision="bfloat16", fold=0, folds=4, eval_every=5, restore_best=True, monitor="MAP@R")
@@ -303,28 +284,6 @@ def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch
         assert torch.equal(neighbours[:, 0], torch.arange(len(neighbours)))
         expected = similarity.topk(5).values
         assert torch.allclose(similarity.gather(1, neighbours), expected, atol=1e-5)
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")
-def test_freed_memory_is_reused():
-    script = """
-import ctypes, resource, sys, torch
-from experiments.training.device import reuse_freed_memory
-ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page would count as one fault
-if sys.argv[1] == "kept":
-    reuse_freed_memory()
-for step in range(5):
-    # a block larger than all before is mapped and unmapped, however the allocator's own threshold has grown
-    activations = [torch.ones(2_000_000 + 5_000 * step) for _ in range(20)]
-    del activations
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-"""
-    kept, returned = (
-        int(subprocess.run([sys.executable, "-c", script, way], capture_output=True, text=True, check=True).stdout)
-        for way in ("kept", "returned")
-    )
-    pages = 20 * 8_000_000 // 4096
-    assert returned - kept > 2 * pages  # of five steps, all but the first find their pages there
 
 
 def test_the_same_spec_twice_gives_the_same_bytes_and_another_seed_others():

@@ -5,6 +5,7 @@ import json
 import statistics
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -209,6 +210,20 @@ def test_trials_are_judged_as_the_methods_own_runs_are():
     assert (last.fold, last.keep_history, last.eval_every, last.restore_best) == (1, False, None, False)
     best = search.on_thirds(TINY.replace(restore_best=True, eval_every=2, patience=3, monitor="MAP@R"))[1]
     assert (best.restore_best, best.eval_every, best.patience) == (True, 2, 3)
+
+
+def test_a_trial_is_scored_on_the_weights_that_its_runs_leave_behind(monkeypatch):
+    row = {"selection": "last", "metric": "val MAP@R", "value": 0.1}
+    others = [
+        {"selection": "val_best", "value": 0.2},
+        {"metric": "MAP@R", "value": 0.3},
+        {"network": "teacher", "value": 0.4},
+    ]
+    run = SimpleNamespace(spec=TINY, rows=[row, *(row | other for other in others)])
+    best = SimpleNamespace(spec=TINY.replace(restore_best=True, eval_every=1), rows=run.rows)
+    monkeypatch.setattr(runs, "run_all", lambda models: [run, best])
+    monkeypatch.setattr(cache, "forget", lambda models: None)
+    assert search.validation_metrics([]) == [{"MAP@R": 0.1}, {"MAP@R": 0.2}]
 
 
 def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
