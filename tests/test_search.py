@@ -7,6 +7,7 @@ import pytest
 from experiments import cli
 from experiments.datasets import manifests
 from experiments.files import cache_root
+from experiments.methods import found_by_search
 from experiments.nivmf import retrieval as nivmf_retrieval
 from experiments.nivmf.methods import JOINT, METHODS
 from experiments.pfml import methods as pfml
@@ -58,7 +59,7 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
     trained = [method for method in params.methods if method != "untrained"]
     assert searched == [protocols.TUNING_SEED] * 3 * 4 * len(trained)
     assert not list((cache_root() / "runs").iterdir())  # the journal has the scores; networks would add up
-    chosen = notebook.tuned(params)
+    chosen = found_by_search(notebook.specs_of(params), records, params)
     assert list(chosen.index) == trained and set(chosen["trials"]) == {3}
     for method in trained:
         of_method = [spec for spec in specs if spec.method == method]
@@ -72,13 +73,13 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
 
     monkeypatch.setattr(runs, "run_all", lambda specs: pytest.fail("searched again"))
     assert notebook.retrieval(params) == specs
-    assert notebook.tuned(params).equals(chosen)
+    assert found_by_search(notebook.specs_of(params), records, params).equals(chosen)
 
 
 def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
     params = pfml_retrieval.Retrieval.configured(NOTEBOOK_10[1] | {"search_trials": 0})
     assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in pfml_retrieval.retrieval(params))
-    assert pfml_retrieval.tuned(params) is None
+    assert found_by_search(pfml_retrieval.specs_of(params), pfml.METHODS, params) is None
     assert searched == []
 
 

@@ -91,13 +91,9 @@ def alternating(params: AlternatingParams) -> list[RunSpec]:
     if params.batch_weight:
         specs += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", scheme={"batch_weight": 0.0})
     for name in params.over:
-        specs += ccp_runs([_alone(name), f"{name}-CCP"], params)
+        alone = name if name in BASELINES else f"{name}-Proxy"  # a single problem where the loss is no baseline
+        specs += ccp_runs([alone, f"{name}-CCP"], params)
     return specs
-
-
-def _alone(name: str) -> str:
-    """What CCP over another paper's loss is compared with: the loss, or a single problem where it is no baseline."""
-    return name if name in BASELINES else f"{name}-Proxy"
 
 
 def batch_sizes(params: BatchSizeParams) -> list[RunSpec]:

@@ -1,6 +1,6 @@
 """Notebook 46: what a step costs with CCP, beside the same loss within the batch (Sec. V-B, Table I).
 
-A step and how it is measured are those of `papers.steps`. With CCP the loss has proxies, and the penalty adds a term of
+A step and how it is measured: `experiments.steps`. With CCP the loss has proxies, and the penalty adds a term of
 all weights. What comes once per problem, the pool and the search, is divided by the steps of a problem.
 """
 
@@ -101,20 +101,15 @@ def ratios(costs: pd.DataFrame, params: CcpCostParams) -> pd.DataFrame:
     costs = costs.assign(step=costs[columns].sum(axis=1))
     costs = costs.assign(total=costs["step"] + costs["problem_seconds"])
     costs = costs.assign(alone=costs["total"] - costs["network_seconds"])
-    plain = costs[costs["method"] == "C2"].set_index(["setting", "seed"])
-    rows = []
-    for row in costs[costs["method"] != "C2"].itertuples():
-        below = plain.loc[(row.setting, row.seed)]
-        common = {"method": row.method, "setting": row.setting, "seed": row.seed}
-        rows += [
-            common | {"metric": metric, "value": value}
-            for metric, value in (
-                ("time_ratio", row.total / below["step"]),
-                ("step_ratio", row.step / below["step"]),
-                ("loss_ratio", row.alone / below["alone"]),
-            )
-        ]
-    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
+    plain, ours = costs[costs["method"] == "C2"], costs[costs["method"] != "C2"]
+    both = ours.merge(plain, on=["setting", "seed"], suffixes=("", "_below"))
+    values = {
+        "time_ratio": both["total"] / both["step_below"],
+        "step_ratio": both["step"] / both["step_below"],
+        "loss_ratio": both["alone"] / both["alone_below"],
+    }
+    rows = both[["method", "setting", "seed"]].assign(**values).melt(["method", "setting", "seed"], var_name="metric")
+    return study_rows(params, rows.to_dict("records"), backbone=params.backbone, dim=params.embedding_size)
 
 
 def counts(params: CcpCostParams) -> pd.DataFrame:

@@ -58,10 +58,11 @@ def radius(params: RadiusParams) -> list[RunSpec]:
 
 
 def _after_each(params: MnistParams | RadiusParams) -> list[RunSpec]:
-    specs = []
-    for number in params.problems:
-        specs += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
-    return specs
+    return [
+        run
+        for number in params.problems
+        for run in ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
+    ]
 
 
 def proxies_of(run: RunResult, params: MnistParams) -> list:
@@ -134,15 +135,14 @@ def states(finished: Iterable[RunResult], classes: int = 6) -> dict[str, Mapping
         picks = [greedy_k_center(own[None], old[None], len(old))[0] for own, old in zip(members, proxies)]
         points = torch.cat(members)
         plane = _plane(points)
-        panel = {"points": plane(points), "labels": torch.arange(len(shown)).repeat_interleave(_sizes(members))}
+        panel = {
+            "points": plane(points),
+            "labels": torch.cat([torch.full([len(own)], i) for i, own in enumerate(members)]),
+        }
         panel |= {"converged": plane(proxies), "next": plane(torch.stack([o[p] for o, p in zip(members, picks)]))}
         title = f"CCP, {run.spec.setting.replace('problems=', 'problems: ')}" if run.spec.setting else "CCP, at its end"
         panels["single problem" if run.spec.method == "C2-Proxy" else title] = panel
     return panels
-
-
-def _sizes(parts: Iterable[Tensor]) -> Tensor:
-    return torch.tensor([len(part) for part in parts])
 
 
 def _plane(points: Tensor):

@@ -24,7 +24,7 @@ from experiments.ccp.methods import (
     ccp_study,
 )
 from experiments.figures import comparisons
-from experiments.methods import expand_seeds, found_by_search, search_each
+from experiments.methods import expand_seeds, search_each
 from experiments.params import Params, Whole
 from experiments.studies import study_rows, with_measures
 from experiments.training.spec import RunSpec
@@ -50,12 +50,12 @@ class CcpConventionalParams(CcpOptions, Params):
 
 def retrieval(params: CcpRetrievalParams) -> list[RunSpec]:
     """Every method, every seed, its hyperparameters searched first where there are trials."""
-    return expand_seeds([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+    return expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
 
 
 def conventional(params: CcpConventionalParams) -> list[RunSpec]:
     """Tables III and IV: CCP beside the best of the others."""
-    return expand_seeds(_specs(params), params)
+    return expand_seeds(specs_of(params), params)
 
 
 def retrieval_table(finished: Iterable, params: CcpRetrievalParams) -> pd.DataFrame:
@@ -103,12 +103,7 @@ def _log_spread(values: pd.DataFrame) -> float:
     return math.log(values.mean().std() / math.sqrt(values.var().mean()))
 
 
-def tuned(params: CcpRetrievalParams) -> pd.DataFrame | None:
-    """The hyperparameters that the search of `retrieval` found, see `methods.found_by_search`; None without one."""
-    return found_by_search(_specs(params), METHODS, params)
-
-
-def _specs(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
+def specs_of(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
     return [ccp_spec(name, params) for name in params.methods]
 
 

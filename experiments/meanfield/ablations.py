@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from dmlrepro.losses import baselines
 from experiments.analysis import results
 from experiments.analysis.claims import START
-from experiments.meanfield.claims import TESTS
 from experiments.meanfield.conventional import curve_options, curve_table
 from experiments.meanfield.magnet import best_fields, field_offset
 from experiments.meanfield.methods import PROFILES, SHARPNESS, every_run, meanfield_study
@@ -212,7 +211,6 @@ Dim = meanfield_study(
         "quick": {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS"), "dims": (32, 128, 512)},
     },
     references={"dims": (512,)},
-    claims=TESTS,
 )
 BetaDelta = meanfield_study(
     "34_meanfield_ablation_beta_delta",
@@ -224,7 +222,6 @@ BetaDelta = meanfield_study(
         "quick": {"betas": (50.0, 80.0, 90.0), "deltas": (0.6, 0.8, 1.0)},
     },
     references={"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)},
-    claims=TESTS,
 )
 BatchSize = by_epochs(
     "35_meanfield_ablation_batch_size",
@@ -232,7 +229,6 @@ BatchSize = by_epochs(
     ablation_batch_size,
     profiles={"*": {"batch_sizes": (30, 60, 90, 120, 150, 180)}, "quick": {"batch_sizes": (30, 90, 180)}},
     references={"batch_sizes": (180,)},
-    claims=TESTS,
 )
 Alpha = by_epochs(
     "36_meanfield_ablation_alpha",
@@ -241,7 +237,6 @@ Alpha = by_epochs(
     curve_table,
     profiles={"*": {"alphas": (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)}, "quick": {"alphas": (0.01, 1.0, 40.0)}},
     references={"alphas": (SHARPNESS["alpha"],)},
-    claims=TESTS,
 )
 Regularizer = by_epochs(
     "37_meanfield_ablation_regularizer",
@@ -253,5 +248,4 @@ Regularizer = by_epochs(
     },
     references={"weights_of_regularizer": (0.0,), "first_epochs": (2,)},
     measures=regularizers_of,
-    claims=TESTS,
 )

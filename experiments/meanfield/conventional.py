@@ -11,7 +11,7 @@ import pandas as pd
 
 from experiments.analysis import tables
 from experiments.meanfield import growth
-from experiments.meanfield.claims import MATCHED, TESTS
+from experiments.meanfield.claims import MATCHED
 from experiments.meanfield.methods import FIELD_LR, VIT, every_run, meanfield_study
 from experiments.params import Count, Number, Params
 from experiments.studies import scored, study_rows, with_measured
@@ -151,7 +151,6 @@ Conventional = meanfield_study(
         "small": {"steps": 0, "epochs": 4, "growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
         "paper": {"growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
     },
-    claims=TESTS,
     ratios=growth_rows,
 )
 Vit = meanfield_study(
@@ -160,5 +159,4 @@ Vit = meanfield_study(
     vit,
     curve_table,
     profiles={"quick": {"steps": 0, "epochs": 2}, "small": {"steps": 0, "epochs": 4}, "paper": {"backbone": VIT}},
-    claims=TESTS,
 )

@@ -1,16 +1,8 @@
 """Notebook 30: the infinite-range ferromagnet (Sec. 3.1, A.1, A.2), and the same picture for embeddings.
 
-The magnet has N spins S_i, unit vectors in three dimensions, with H = -J / (2 N) sum_ij S_i . S_j and J = 1. In mean
-field theory each spin sees only the field J M, whose strength has to be what it causes: M = L(J M / T) with Langevin's
-L(x) = coth x - 1 / x (Eq. 5). Below T_c = J / 3 there is a solution M > 0.
-
-The Monte Carlo is exact at every N and takes Eq. 12 as its recipe: given a field the spins are independent, and given
-the spins the field is normally distributed about their mean with variance T / (J N). Drawing both in turn leaves the
-Gibbs distribution unchanged, and all that a sweep needs of the spins is their sum.
-
-Embeddings are cosines to a class centre and a spread about it; temperature has no counterpart, the loss is at T = 0.
-Two questions remain of the magnet's: whether the best mean field of a class is its mean, and how well samples that see
-only mean fields stand for samples that see one another.
+Notebook 30 has the theory; here J = 1. The Monte Carlo is exact at every N and takes Eq. 12 as its recipe: given a
+field the spins are independent, and given the spins the field is normally distributed about their mean with variance
+T / (J N). Drawing both in turn samples the Gibbs distribution, and all that a sweep needs of the spins is their sum.
 """
 
 import math

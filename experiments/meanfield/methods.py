@@ -12,6 +12,7 @@ from typing import Any
 from dmlrepro.losses.mean_field import FIELD_LR
 from experiments import studies
 from experiments.figures.style import Names
+from experiments.meanfield.claims import TESTS
 from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, Method, Setting, pick, runs_of, spec_of
 from experiments.params import Params, protocol_of
 from experiments.profiles import benchmark_of
@@ -169,7 +170,7 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
 
 
 meanfield_study = functools.partial(
-    Study, paper="meanfield", shared=PROFILES, published=published_settings, deviations=DEVIATIONS
+    Study, paper="meanfield", claims=TESTS, shared=PROFILES, published=published_settings, deviations=DEVIATIONS
 )
 
 

@@ -7,17 +7,15 @@ MAP@R, with fewer steps and without a search, or with one of `search_trials` tri
 import functools
 from typing import Any
 
-import pandas as pd
-
-from experiments.meanfield.claims import SAME_RATE, TESTS
+from experiments.meanfield.claims import SAME_RATE
 from experiments.meanfield.methods import FIELD_LR, METHODS, meanfield_study, specs_of
-from experiments.methods import expand_seeds, found_by_search, search_each
+from experiments.methods import expand_seeds, search_each
 from experiments.params import Params, Whole
 from experiments.training.spec import RunSpec
 
 
 def _evaluations(params: Params) -> dict[str, Any]:
-    """Two evaluations in a run, where the profile decides."""
+    """Two _evaluations in a run, where the profile decides."""
     if params.profile == "paper" or params.eval_every_epochs:
         return {}
     if params.steps:
@@ -46,8 +44,11 @@ class NcaParams(Params):
 
 def mlrc(params: MlrcParams) -> list[RunSpec]:
     """Tables 1 and 3 to 5: every method on every fold, its hyperparameters searched first where there are trials."""
-    specs = specs_of(params.methods, params, **_evaluations(params))
-    return expand_seeds([spec for spec, _ in search_each(specs, METHODS, params)], params)
+    return expand_seeds([spec for spec, _ in search_each(before_search(params), METHODS, params)], params)
+
+
+def before_search(params: MlrcParams) -> list[RunSpec]:
+    return specs_of(params.methods, params, **_evaluations(params))
 
 
 def nca(params: NcaParams) -> list[RunSpec]:
@@ -59,11 +60,6 @@ def nca(params: NcaParams) -> list[RunSpec]:
     return expand_seeds([spec for spec, _ in search_each(searched, METHODS, params)] + alike, params)
 
 
-def tuned(params: MlrcParams) -> pd.DataFrame | None:
-    """The hyperparameters that the search of `mlrc` found, see `methods.found_by_search`; None without one."""
-    return found_by_search(specs_of(params.methods, params, **_evaluations(params)), METHODS, params)
-
-
 Mlrc = folds_study(
     "31_meanfield_mlrc",
     MlrcParams,
@@ -72,12 +68,10 @@ Mlrc = folds_study(
         "*": {"methods": ("untrained", "ArcFace", "CosFace", "MultiSimilarity", "ProxyNCA++", "ProxyAnchor", *PAIRS)},
         "quick": {"methods": ("untrained", "ArcFace", "ProxyAnchor", "MFCont", "MFCWMS")},
     },
-    claims=TESTS,
 )
 Nca = folds_study(
     "38_meanfield_nca",
     NcaParams,
     nca,
     profiles={"small": {"seeds": 20}, "paper": {"seeds": 20}},
-    claims=TESTS,
 )

@@ -95,17 +95,17 @@ def _windows(batch: Tensor, place: Tensor, side: float) -> Tensor:
     return F.grid_sample(batch, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def degraded_embeddings(run: RunResult, kind: str, strength: float, seed: int = 0) -> Tensor:
+def degraded_embeddings(run: RunResult, kind: str, strength: float) -> Tensor:
     """Embeddings (N, D) of a run's test images after `Degrade`."""
     if strength == 0:
         return run.embeddings
     manifest = batches.load_dataset(run.spec)
 
     def embedded() -> Tensor:
-        network = nn.Sequential(Degrade(kind, strength, seed), run.network())
+        network = nn.Sequential(Degrade(kind, strength), run.network())
         return inference.embed_images(run.spec, network, manifest, manifest.indices("test"))
 
-    return kept(run, embedded, kind, strength, seed, inspect.getsource(sys.modules[__name__]))
+    return kept(run, embedded, kind, strength, inspect.getsource(sys.modules[__name__]))
 
 
 def certainty_table(finished: Iterable[RunResult], params: CertaintyParams) -> pd.DataFrame:
@@ -151,17 +151,13 @@ def nearest_is_right(run: RunResult, embeddings: Tensor | None = None) -> np.nda
     return (labels[gallery][nearest] == labels[query]).numpy()
 
 
-def _query_norms(run: RunResult) -> tuple[np.ndarray, np.ndarray]:
-    labels, query, _ = evaluated_labels(run)
-    return run.embeddings.norm(dim=1).numpy()[query], labels.numpy()[query]
-
-
 def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
     """Area under the ROC curve of the norm, over all queries and after taking each class's mean log norm away."""
     from sklearn.metrics import roc_auc_score
 
-    norms, labels = _query_norms(run)
-    classes, logs = np.unique(labels, return_inverse=True)[1], np.log(norms)
+    labels, query, _ = evaluated_labels(run)
+    norms = run.embeddings.norm(dim=1).numpy()[query]
+    classes, logs = np.unique(labels.numpy()[query], return_inverse=True)[1], np.log(norms)
     within = logs - (np.bincount(classes, logs) / np.bincount(classes))[classes]
     return {
         "norm_auroc": float(roc_auc_score(right, norms)),
@@ -177,10 +173,10 @@ def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
     return ((centred * other).sum(0) / (centred.norm(dim=0) * other.norm())).mean().item()
 
 
-def degraded_examples(run: RunResult, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:
-    """One test image at every strength of every corruption, for `images.samples`."""
+def degraded_examples(run: RunResult, params: CertaintyParams) -> tuple[list[list], list[str]]:
+    """The first test image at every strength of every corruption, for `images.samples`."""
     manifest = batches.load_dataset(run.spec)
-    batch = batches.test_images(run.spec, manifest, manifest.indices("test")[label : label + 1])
+    batch = batches.test_images(run.spec, manifest, manifest.indices("test")[:1])
     rows = [
         [Degrade(kind, strength)(batch)[0].permute(1, 2, 0).numpy() for strength in params.strengths]
         for kind in params.corruptions

@@ -1,6 +1,6 @@
 """Notebook 26: what Monte-Carlo samples cost, and what they are good for."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from dmlrepro import metrics
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.retrieval import MEASURES
 from experiments import steps, timing
-from experiments.analysis import results
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfOptions, nivmf_ablation
@@ -47,40 +46,34 @@ def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
 
 
 ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
-OWN = (*ANALYTIC, "EL-nivMF")
 
 
 def timed_ratios(params: NivmfCostParams) -> pd.DataFrame:
     """Times of a training step and of retrieval over ProxyNCA++'s, a row per repetition.
 
-    The harness is that of notebook 17, `papers.steps`. No two executions agree: the table is for `claims.judge` and the
-    costs, not for the results.
+    The harness is `experiments.steps`. No two executions agree: the table is for the judge and the costs, not for the
+    results.
     """
     device = device_for_training()
     with timing.threads(params.threads):
-        rows = [
-            {"method": method, "setting": setting, "seed": seed, "metric": name, "value": value}
-            for name, ratios in _ratios(params, device).items()
-            for (method, setting), values in ratios.items()
-            for seed, value in enumerate(values)
-        ]
+        images = (params.network_images, params.cost_image_size, device)
+        network, batch = steps.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
+        share = params.network_images / params.batch_size
+        parts = {key: steps.LossStep(loss, *_points(params), device) for key, loss in _losses(params).items()}
+        seconds, rest = steps.in_turn(parts, steps.network_step(network, batch), share, params.repetitions, device)
+        whole = {key: np.add(values, rest) for key, values in seconds.items()}
+        calls = {name: _retriever(network, batch, *_points(params)) for name in ("ProxyNCA++", "EL-nivMF")}
+        retrieving = timing.in_turn(calls, params.repetitions, device.type, rounds=steps.ROUNDS)
+    base = whole.pop(("ProxyNCA++", ""))
+    timed = {("seconds_ratio", *key): values / base for key, values in whole.items()}
+    ratio = np.divide(retrieving["EL-nivMF"], retrieving["ProxyNCA++"])
+    timed["retrieval_seconds_ratio", "EL-nivMF", ""] = ratio
+    rows = [
+        {"metric": metric, "method": method, "setting": setting, "seed": seed, "value": value}
+        for (metric, method, setting), values in timed.items()
+        for seed, value in enumerate(values)
+    ]
     return study_rows(params, rows, backbone=BACKBONE, dim=EMBEDDING_SIZE)
-
-
-def _ratios(params: NivmfCostParams, device: torch.device) -> dict[str, dict[tuple[str, str], np.ndarray]]:
-    """{metric: {(method, setting): ratio to ProxyNCA++ in each repetition}}."""
-    images = (params.network_images, params.cost_image_size, device)
-    network, batch = steps.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
-    share = params.network_images / params.batch_size
-    parts = {key: steps.LossStep(loss, *_points(params), device) for key, loss in _losses(params).items()}
-    seconds, rest = steps.in_turn(parts, steps.network_step(network, batch), share, params.repetitions, device)
-    whole = {key: np.add(values, rest) for key, values in seconds.items()}
-    calls = {name: _retriever(network, batch, *_points(params)) for name in ("ProxyNCA++", "EL-nivMF")}
-    retrieving = timing.in_turn(calls, params.repetitions, device.type, rounds=steps.ROUNDS)
-    return {
-        "seconds_ratio": {key: values / whole["ProxyNCA++", ""] for key, values in whole.items() if key[0] in OWN},
-        "retrieval_seconds_ratio": {("EL-nivMF", ""): np.divide(retrieving["EL-nivMF"], retrieving["ProxyNCA++"])},
-    }
 
 
 def _losses(params: NivmfCostParams) -> dict[tuple[str, str], torch.nn.Module]:
@@ -119,16 +112,13 @@ def _retriever(
     return retrieve
 
 
-def all_costs(finished: Iterable[RunResult], timings: pd.DataFrame) -> pd.DataFrame:
-    """Seconds of the runs, and below them the timed ratios."""
-    return pd.concat([results.costs(finished), timings[["metric", "backbone", "method", "setting", "seed", "value"]]])
+TIMED = ["metric", "backbone", "method", "setting", "seed", "value"]  # columns among the costs of the runs
 
 
 def ratios(costs: pd.DataFrame, params: NivmfCostParams) -> pd.DataFrame:
-    """The timed ratios among the costs of `all_costs`, as `timed_ratios` gives them."""
+    """The timed ratios among saved costs, as `timed_ratios` gives them."""
     timed = costs[pd.to_numeric(costs["value"]).notna()]
-    columns = ["metric", "backbone", "method", "setting", "seed", "value"]
-    return study_rows(params, timed[columns].to_dict("records"), backbone=BACKBONE, dim=EMBEDDING_SIZE)
+    return study_rows(params, timed[TIMED].to_dict("records"), backbone=BACKBONE, dim=EMBEDDING_SIZE)
 
 
 @measurement("nivmf.estimate_spread")

@@ -1,6 +1,6 @@
 """Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F).
 
-Numerical studies give rows of a tidy table, or {name: (x, y)} for `charts.lines` and arguments of `planes.field`.
+Numerical studies give rows of a tidy table or arguments of `planes.field`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

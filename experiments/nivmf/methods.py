@@ -325,22 +325,18 @@ def decided(choice: Choice) -> dict[str, Any]:
     return {name: record[f"loss.{option}"].value for name, option in OPTION_OF.items()} | schedule
 
 
-def released_of(params: Params) -> dict[str, Setting]:
-    return released_for(params.dataset, params.backbone, params.embedding_size)
-
-
 def published_settings(params: Params, method: str, setting: str = "") -> dict[str, Setting]:
     """Settings of Table 1, and of Table 2 for its runs (see `Study.published`): a method of the paper by the released
     runs, a baseline by the released code's defaults, and other distances than EL-nivMF by the released ablation."""
+    released = released_for(params.dataset, params.backbone, params.embedding_size)
     if setting == TABLE_2:
-        return for_joint(released_of(params))
+        return for_joint(released)
     if method not in OWN:
         record = _TABLE_1 | COMPARED.get(method, {})
     elif method not in ("EL-nivMF", JOINT):
         record = ablation_of(params.dataset, method)
     else:
-        released = {name: setting for name, setting in released_of(params).items() if name not in SCHEDULED}
-        record = released | _TABLE_1
+        record = {name: one for name, one in released.items() if name not in SCHEDULED} | _TABLE_1
         if method == JOINT:
             record = for_joint(record)
         else:

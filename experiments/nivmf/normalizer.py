@@ -1,7 +1,6 @@
 """Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B).
 
-Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `charts.lines` and arguments of
-`planes.field`.
+Nothing is trained.
 """
 
 import typing
@@ -67,6 +66,7 @@ def _fit_errors(dim: int, cosine: float) -> dict[str, float]:
     difference = _log_c(fitted, dim, "quadratic") - _log_c(fitted, dim, "exact")
     relative = difference / _log_c(fitted, dim, "exact")
     far = torch.tensor([200, 400])
+    far_errors = _log_c(far, dim, "quadratic") - _log_c(far, dim, "exact")
     _, linear, quadratic = vmf.QUADRATIC_FITS[dim]
     return {
         "rms_relative_error": 100 * relative.square().mean().sqrt().item(),
@@ -74,8 +74,8 @@ def _fit_errors(dim: int, cosine: float) -> dict[str, float]:
         "mean_squared_error": difference.square().mean().item(),
         "mean_error": difference.mean().item(),
         "error_without_mean": (difference - difference.mean()).abs().max().item(),
-        "error_at_200": (_log_c(far, dim, "quadratic") - _log_c(far, dim, "exact"))[0].item(),
-        "error_at_400": (_log_c(far, dim, "quadratic") - _log_c(far, dim, "exact"))[1].item(),
+        "error_at_200": far_errors[0].item(),
+        "error_at_400": far_errors[1].item(),
         "slope_exceeds_1_at": (1 - linear) / (2 * quadratic),
         "best_concentration": best_concentration(dim, cosine, "quadratic"),
     }
@@ -91,46 +91,37 @@ def best_concentration(dim: int, cosine: float, method: str) -> float:
     return low.item()
 
 
-def fit_errors(dims: Sequence[int], largest: float = 400.0) -> dict[str, tuple]:
-    """Quadratic fit minus exact log C_M, over kappa."""
-    kappa = torch.linspace(0, largest, 201, dtype=torch.float64)
+def fit_errors(dims: Sequence[int]) -> dict[str, tuple]:
+    """Quadratic fit minus exact log C_M, over kappa, for `charts.lines`."""
+    kappa = torch.linspace(0, 400, 201, dtype=torch.float64)
     return {
         f"M = {dim}": (kappa.numpy(), (_log_c(kappa, dim, "quadratic") - _log_c(kappa, dim, "exact")).numpy())
         for dim in dims
     }
 
 
-def sampler_means(dim: int, kappas: Sequence[float], count: int = 5000, seed: int = 0) -> dict[str, tuple]:
+def sampler_means(dim: int, kappas: Sequence[float]) -> dict[str, tuple]:
     """Mean cosine of vMF samples with their mode: exact A_M(kappa), our sampler, and the released one."""
     kappa = torch.tensor(list(kappas), dtype=torch.float64)
     mode = F.one_hot(torch.zeros(len(kappa), dtype=torch.int64), dim).double()
     means = {"A_M": (kappa.numpy(), vmf.mean_resultant_length(kappa, dim).numpy())}
     for name, envelope in (("corrected sampler", "exact"), ("released sampler", "released")):
-        points = vmf.sample(mode, kappa, count, torch.Generator().manual_seed(seed), envelope)
+        points = vmf.sample(mode, kappa, 5000, torch.Generator().manual_seed(0), envelope)
         means[name] = (kappa.numpy(), points[..., 0].mean(0).numpy())
     return means
 
 
-SPHERE_MODE = (1.0, 1.0, 1.0)
 SPHERE_CONCENTRATIONS = ((20.0, 20.0, 20.0), (20.0, 5.0, 50.0))  # Fig. 2
 
 
-def _sphere_density(points: Tensor, kappa: Sequence[float], jacobian: str) -> Tensor:
-    mode, concentrations = torch.tensor([SPHERE_MODE]).double(), torch.tensor([list(kappa)]).double()
-    return losses.nivmf_log_density(points, mode, concentrations, jacobian)[:, 0].exp()
-
-
-def _on_sphere(longitude: Tensor, height: Tensor) -> Tensor:
-    """Points (n, 3) of the unit sphere, the cylinder's area being the sphere's."""
-    radius = (1 - height.square()).clamp_min(0).sqrt()
-    return torch.stack([radius * longitude.cos(), radius * longitude.sin(), height], 1)
-
-
-def density_integral(kappa: Sequence[float], jacobian: str, size: int = 600) -> float:
+def density_integral(kappa: Sequence[float], jacobian: str) -> float:
     """Integral over S^2 of the nivMF density with mode (1, 1, 1), midpoint rule on the equal-area cylinder."""
-    steps = (torch.arange(size, dtype=torch.float64) + 0.5) / size
-    longitude, height = torch.meshgrid(2 * torch.pi * steps, 2 * steps - 1, indexing="ij")
-    density = _sphere_density(_on_sphere(longitude.flatten(), height.flatten()), kappa, jacobian)
+    steps = (torch.arange(600, dtype=torch.float64) + 0.5) / 600
+    longitude, height = (at.flatten() for at in torch.meshgrid(2 * torch.pi * steps, 2 * steps - 1, indexing="ij"))
+    radius = (1 - height.square()).clamp_min(0).sqrt()
+    points = torch.stack([radius * longitude.cos(), radius * longitude.sin(), height], 1)
+    mode, concentrations = torch.ones(1, 3).double(), torch.tensor([list(kappa)]).double()
+    density = losses.nivmf_log_density(points, mode, concentrations, jacobian)[:, 0].exp()
     return (4 * torch.pi * density.mean()).item()
 
 

@@ -1,13 +1,12 @@
-"""Notebook 20: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2)."""
+"""Notebooks 20 and 21: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2), and how much ProxyAnchor
+beside it (Fig. 4)."""
 
-from collections.abc import Iterable
 from typing import Annotated
 
-import pandas as pd
 from pydantic import Field
 
 from dmlrepro import metrics
-from experiments.methods import expand_seeds, found_by_search, pick, runs_of, search_each, spec_of
+from experiments.methods import expand_seeds, pick, runs_of, search_each, spec_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import JOINT, METHODS, TABLE_2, NivmfOptions, nivmf_study
 from experiments.params import MAY_BE_EMPTY, Number, Params, Whole
@@ -29,10 +28,16 @@ class NivmfRetrievalParams(NivmfOptions, Params):
     lr_drop: Number  # the factor of every learning rate at each of them
 
 
+class OmegaParams(NivmfOptions, Params):
+    """The parameters of notebook 21."""
+
+    omegas: tuple[Number, ...]
+
+
 def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
     """Table 1: every method, every seed, its hyperparameters searched first where there are trials. Then Table 2, the
     joint loss with a step-wise learning-rate schedule, where the parameters have one."""
-    main = expand_seeds([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+    main = expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
     specs = with_histories(main)
     if params.lr_drop_epochs and JOINT in params.methods:
         schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop} | _longer(params)
@@ -48,16 +53,8 @@ def _longer(params: NivmfRetrievalParams) -> dict:
     return {name: record[name].value for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]}
 
 
-def retrieval_table(finished: Iterable[RunResult], params: NivmfRetrievalParams) -> pd.DataFrame:
-    """The rows of the runs, see `studies.histories_apart`, and the NMI of the test embeddings of Table 2's.
-
-    It is that of the last step; k-means has as many clusters as there are test classes.
-    """
-    return histories_apart(with_measures(finished, nmi_of, params))
-
-
 def nmi_of(run: RunResult, params: NivmfRetrievalParams) -> list[protocols.Scored]:
-    """What `retrieval_table` adds to a run."""
+    """Of a run of Table 2 the NMI of its test embeddings; k-means has as many clusters as there are test classes."""
     return [measured(run, _nmi)] if run.spec.setting == TABLE_2 else []
 
 
@@ -65,20 +62,23 @@ def _nmi(run: RunResult) -> dict[str, float]:
     return {"NMI": metrics.nmi(run.embeddings, evaluated_labels(run)[0])}
 
 
-def tuned(params: NivmfRetrievalParams) -> pd.DataFrame | None:
-    """The hyperparameters that the search of `retrieval` found, see `methods.found_by_search`; None without one."""
-    return found_by_search(_specs(params), METHODS, params)
-
-
-def _specs(params: NivmfRetrievalParams) -> list[RunSpec]:
+def specs_of(params: NivmfRetrievalParams) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
+
+
+def ablation_omega(params: OmegaParams) -> list[RunSpec]:
+    """The joint loss at every omega, 0 being EL-nivMF alone; ProxyAnchor alone; and the untrained network."""
+    specs = runs_of(pick(METHODS, ["untrained", "ProxyAnchor"]), params)
+    for omega in params.omegas:
+        specs += runs_of([METHODS[JOINT]], params, setting=f"omega={omega:g}", loss_options={"omega": omega})
+    return specs
 
 
 Retrieval = nivmf_study(
     "20_nivmf_retrieval",
     NivmfRetrievalParams,
     retrieval,
-    retrieval_table,
+    lambda finished, params: histories_apart(with_measures(finished, nmi_of, params)),
     nmi_of,
     profiles={
         "*": {"methods": ("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT, "MultiSimilarity", "Margin")},
@@ -86,4 +86,12 @@ Retrieval = nivmf_study(
     },
     claims=TESTS,
     ranked=("EL-nivMF", JOINT),
+)
+Omega = nivmf_study(
+    "21_nivmf_ablation_omega",
+    OmegaParams,
+    ablation_omega,
+    profiles={"*": {"omegas": (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)}, "quick": {"omegas": (0.0, 1.0, 100.0)}},
+    references={"omegas": (0.0,)},
+    claims=TESTS,
 )

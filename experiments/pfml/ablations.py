@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from experiments.methods import runs_of
 from experiments.params import Number, Params, Whole
 from experiments.pfml.alignment import class_distances
-from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import evaluated_labels, measured
 from experiments.training.records import measurement
@@ -79,14 +78,9 @@ def _ablation(params: Params, settings: Mapping[str, Mapping[str, object]]) -> l
     return specs
 
 
-def spreads_of(run: RunResult, params: Params) -> list:
-    """How far the test embeddings of a class lie apart."""
-    return [measured(run, spread)]
-
-
 @measurement("pfml.class_spread")
 def spread(run: RunResult) -> dict[str, float]:
-    """`class_distances` of a run's test embeddings."""
+    """How far the test embeddings of a class lie apart."""
     return class_distances(run.embeddings, evaluated_labels(run)[0])
 
 
@@ -100,7 +94,6 @@ Proxies = pfml_study(
         "paper": {"samples_per_class": 4},
     },
     references={"numbers": (15,)},
-    claims=TESTS,
 )
 Delta = pfml_study(
     "14_pfml_ablation_delta",
@@ -108,7 +101,6 @@ Delta = pfml_study(
     ablation_delta,
     profiles={"*": {"deltas": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)}, "quick": {"deltas": (0.1, 0.2, 0.3)}},
     references={"deltas": (0.2,)},
-    claims=TESTS,
 )
 Alpha = pfml_study(
     "15_pfml_ablation_alpha",
@@ -116,7 +108,6 @@ Alpha = pfml_study(
     ablation_alpha,
     profiles={"*": {"alphas": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)}, "quick": {"alphas": (0.0, 1.0, 3.0)}},
     references={"alphas": (3.0,)},
-    claims=TESTS,
 )
 Repulsion = pfml_study(
     "16_pfml_ablation_repulsion_radius",
@@ -124,6 +115,5 @@ Repulsion = pfml_study(
     ablation_repulsion_radius,
     profiles={"*": {"radii": (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)}, "quick": {"radii": (0.2, 0.3, 0.4)}},
     references={"radii": (0.2,)},
-    measures=spreads_of,
-    claims=TESTS,
+    measures=lambda run, params: [measured(run, spread)],
 )

@@ -1,6 +1,6 @@
 """Notebook 17: what a training step costs with PFML, beside ProxyNCA++ and ProxyAnchor (the paper's Table 9).
 
-A step and how it is measured are those of `papers.steps`. On a CPU with one thread the clock counts processor time.
+A step and how it is measured: `experiments.steps`. On a CPU with one thread the clock counts processor time.
 
 PFML's cost depends on where the points are: repulsion is evaluated for close pairs of different classes alone. So it is
 measured for scattered points, as drawn at the start of training, and for crowded ones, a hundredth of whose pairs are

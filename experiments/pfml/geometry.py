@@ -4,17 +4,10 @@ The claim: where a class has samples Z and delta is below `hypothesis_limit(Z)`,
 come to rest within delta of the samples they represent, so that their matching cost (printed as W_2) is at most delta;
 under CPML's attraction, which grows with distance, it is larger than delta.
 
-What the numbers of `study` show, and why:
-- PFML in the plane: proxies rest at distance delta exactly, where the attraction of the sample they found begins, so
-  the cost is delta, provided that no two proxies reach the same minimum, which the proof assumes.
-- CPML: psi* is convex, so all proxies meet at one point q near the mean. For two samples |q - z_i| + |q - z_j| >= d_min
-  > 2 delta, so the cost exceeds delta for every m >= 2. For m = 1 it is the distance of one sample from q, usually
-  below delta, and below PFML's: the corollary fails. The printed bound (26), delta (m - 1)(m + 2) / m^2, is at most
-  delta for m <= 2 and proves nothing there. Counted to the nearest sample, repeats allowed, CPML is always ahead.
-- Samples closer than delta, which training produces, violate the hypothesis; neither field moves a proxy that
-  is within delta of all of them.
-- In D > alpha + 2 dimensions -sum r^-alpha is subharmonic away from the samples: minima far from all of them exist. The
-  centroid of a regular simplex is one, and a proxy that starts nearby stays there in both fields.
+Notebook 12 says what the numbers of `study` show, and why: PFML's proxies rest at distance delta, where the attraction
+of the sample they found begins; CPML's all meet at one point near the mean, which for a single proxy contradicts the
+corollary. In D > alpha + 2 dimensions -sum r^-alpha is subharmonic away from the samples: minima far from all of them
+exist, as the centroid of a regular simplex.
 """
 
 from collections.abc import Callable, Sequence

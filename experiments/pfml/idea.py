@@ -72,18 +72,10 @@ def slide(
                 if step in shown:
                     axis = next(free)
                     for cls, marker in enumerate("osD"):
-                        own = points[(labels == cls) & ~wrong]
-                        axis.scatter(
-                            own[:, 0], own[:, 1], s=22, color=PALETTE[2 * cls], marker=marker, label=f"class {cls}"
-                        )
-                    axis.scatter(
-                        points[wrong, 0],
-                        points[wrong, 1],
-                        s=60,
-                        color="black",
-                        marker="x",
-                        label="labelled 0, lies in class 2",
-                    )
+                        x, y = points[(labels == cls) & ~wrong].T
+                        axis.scatter(x, y, s=22, color=PALETTE[2 * cls], marker=marker, label=f"class {cls}")
+                    x, y = points[wrong].T
+                    axis.scatter(x, y, s=60, color="black", marker="x", label="labelled 0, lies in class 2")
                     axis.set(title=f"{name}, step {step}", aspect="equal")
                 force = torch.zeros_like(points)
                 for cls in range(3):

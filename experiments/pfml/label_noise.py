@@ -1,16 +1,12 @@
 """Notebook 11: training with wrong labels (Table 2)."""
 
-from collections.abc import Iterable
-
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 
 from dmlrepro import samplers
 from experiments.methods import expand_seeds, pick, search_each, spec_of
 from experiments.params import Number, Params, Whole
-from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import (
     measured,
@@ -52,13 +48,8 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
     return [spec for run in runs for spec in (with_histories([run]) if run.label_noise == 0 else [run])]
 
 
-def noise_table(finished: Iterable[RunResult], params: LabelNoiseParams) -> pd.DataFrame:
-    """The rows of finished runs, and at 20 % noise the share of the gradient that wrongly labelled images receive."""
-    return without_histories(with_measures(finished, shares_of, params))
-
-
 def shares_of(run: RunResult, params: LabelNoiseParams) -> list:
-    """What `noise_table` adds to a run."""
+    """At 20 % noise the share of the gradient that wrongly labelled images receive."""
     return [measured(run, gradient_share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
 
 
@@ -92,7 +83,7 @@ LabelNoise = pfml_study(
     "11_pfml_label_noise",
     LabelNoiseParams,
     label_noise,
-    noise_table,
+    lambda finished, params: without_histories(with_measures(finished, shares_of, params)),
     shares_of,
     profiles={
         "*": {"methods": ("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")},
@@ -102,5 +93,4 @@ LabelNoise = pfml_study(
     },
     references={"noise_levels": (0.0, 0.2)},
     one_network=True,
-    claims=TESTS,
 )

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.params import Number, Params, Whole
-from experiments.plm.claims import TESTS
 from experiments.plm.methods import BEFORE, PROFILES, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.training.spec import RunSpec
 
@@ -107,7 +106,6 @@ Proxies = short_study(
     ablation_proxies,
     profiles={"*": {"numbers": (0, 10, 50, 100, 250, 500)}, "quick": {"numbers": (0, 10, 100)}},
     references={"numbers": (0, 100)},
-    claims=TESTS,
 )
 Dimension = short_study(
     "53_plm_ablation_dimension",
@@ -115,7 +113,6 @@ Dimension = short_study(
     ablation_dimension,
     profiles={"*": {"dimensions": (2, 3, 4, 5, 6, 7)}, "quick": {"dimensions": (2, 3, 6)}},
     references={"dimensions": (3,)},
-    claims=TESTS,
 )
 Decay = short_study(
     "54_plm_ablation_decay",
@@ -125,7 +122,6 @@ Decay = short_study(
         "*": {"pairs": ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")},
         "quick": {"pairs": ("1/0.5", "1/1", "4/0.5")},
     },
-    claims=TESTS,
 )
 Delta = short_study(
     "55_plm_ablation_delta",
@@ -133,6 +129,5 @@ Delta = short_study(
     ablation_delta,
     profiles={"*": {"deltas": (0.2, 0.5, 1.0, 1.5, 2.0)}, "quick": {"deltas": (0.2, 1.0, 2.0)}},
     references={"deltas": (2.0,)},
-    claims=TESTS,
 )
-Similarity = short_study("56_plm_ablation_similarity", PlmSimilarityParams, ablation_similarity, claims=TESTS)
+Similarity = short_study("56_plm_ablation_similarity", PlmSimilarityParams, ablation_similarity)

@@ -21,6 +21,7 @@ from experiments.analysis.claims import START
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, PROXIES, Method, Setting, expand_seeds, pick, spec_of
 from experiments.params import Count, Number, Params, Positive
+from experiments.plm.claims import TESTS
 from experiments.study import Study
 from experiments.training.search import Range
 from experiments.training.spec import LEAST_CROPS, RunSpec
@@ -203,7 +204,9 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
     return PUBLISHED if method == "PLM" else {}
 
 
-plm_study = functools.partial(Study, paper="plm", shared=PROFILES, published=published_settings, deviations=DEVIATIONS)
+plm_study = functools.partial(
+    Study, paper="plm", claims=TESTS, shared=PROFILES, published=published_settings, deviations=DEVIATIONS
+)
 
 
 def unlabelled_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:

@@ -21,7 +21,6 @@ from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS
 from experiments.params import Count, Number, Params, Whole
-from experiments.plm.claims import TESTS
 from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
 from experiments.training import records
@@ -56,7 +55,11 @@ def supervision_table(finished: Iterable[RunResult], params: SupervisionParams) 
     """
     finished = list(finished)
     values = of_seeds([ways_of(run, params) for run in finished], params.seeds or 0)
-    rows = [_of(run, way, row) for run, of_run in zip(finished, values) for way, row in of_run.items()]
+    rows = []
+    for run, of_run in zip(finished, values):
+        for way, qualities in of_run.items():
+            row = scored(run, qualities)  # nothing is trained
+            rows.append(Scored(run.spec.replace(method=way, protocol=""), row.dataset, row.rows))
     return results.tidy(rows, params)
 
 
@@ -88,10 +91,11 @@ def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[
 def _quality(
     run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any
 ) -> list[tuple[str, dict[str, float]]]:
-    """`quality_of` the first test classes, which have at most so many images, but for every `parts`-th from the class
-    number `without`."""
+    """`quality_of` the first test classes, two or as many as have so many images together, but for every `parts`-th
+    from the class number `without`."""
     labels = evaluated_labels(run)[0]
-    classes = labels.unique()[: _classes_within(labels, images)]
+    classes, counts = labels.unique(return_counts=True)
+    classes = classes[: max(int((counts.cumsum(0) <= images).sum()), 2)]
     if without is not None:
         classes = classes[torch.arange(len(classes)) % parts != without]
     some = torch.isin(labels, classes)
@@ -123,17 +127,6 @@ def quality_of(
     return [*rows, ("random walk, continuous", {"gt_correlation": walk})]
 
 
-def _classes_within(labels: Tensor, images: int) -> int:
-    """How many of the first classes have at most so many images together, at least two."""
-    counts = labels.unique(return_counts=True)[1].cumsum(0)
-    return max(int((counts <= images).sum()), 2)
-
-
-def _of(run: RunResult, method: str, values: dict[str, float]) -> Scored:
-    row = scored(run, values)
-    return Scored(run.spec.replace(method=method, protocol=""), row.dataset, row.rows)  # nothing is trained
-
-
 Supervision = plm_study(
     "51_plm_supervision_quality",
     SupervisionParams,
@@ -141,5 +134,4 @@ Supervision = plm_study(
     supervision_table,
     ways_of,
     profiles={"quick": {"images": 1200}, "small": {"images": 3000}, "paper": {"images": 6000}},
-    claims=TESTS,
 )

@@ -42,17 +42,6 @@ def test_the_default_point_is_the_papers(name):
     assert point.loss_options.get("regularization", 0) == 0 and point.loss_lr == {"mean_fields": 0.2}
 
 
-def test_heads_are_trained_where_there_are_features_worth_a_head():
-    def trained(name, **values):
-        return {spec.train_from for spec in specs_of(name, **values)[1] if spec.loss}
-
-    for name in VARIED:
-        assert trained(name) == {"head"}
-        assert trained(name, profile="small") == {"fire6"}
-        assert trained(name, profile="small", dataset="omniglot") == {None}
-        assert trained(name, profile="paper") == {None}
-
-
 def fake(spec, value):
     rows = [{"selection": "last", "step": 5, "metric": "MAP@R", "value": value}]
     return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, metric=lambda name: value)

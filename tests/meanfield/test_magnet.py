@@ -49,13 +49,6 @@ def test_monte_carlo_is_exact_for_two_spins():
     torch.testing.assert_close(simulated, expected, rtol=0, atol=0.005)
 
 
-def test_monte_carlo_comes_to_mean_field_theory_as_the_magnet_grows():
-    temperatures = torch.tensor([0.2, 0.6], dtype=torch.float64)
-    small, large = (magnet.simulate(spins, temperatures, 200, 8).mean(1) for spins in (10, 1000))
-    assert abs(large[0] - magnet.order_parameter(0.2)) < 0.005 < abs(small[0] - magnet.order_parameter(0.2))
-    assert large[1] < 0.1 < small[1]  # disorder: what is left is of the order of 1 / sqrt(N)
-
-
 def test_the_best_mean_fields_are_the_class_means_where_classes_are_apart():
     loss = magnet.mean_field_losses()
     offsets = {}
@@ -105,9 +98,3 @@ def test_the_table_has_every_case_and_its_curves_are_found():
             by_loss = magnet.curves(table, metric, "spread", centers=centers, samples=20)
             assert set(by_loss) == {"MFCont", "MFCWMS, alpha = 0.01", "MFCWMS, alpha = 20"}
             assert all(x == (0.2, 0.4) and low[0] <= mean[0] <= high[0] for x, mean, low, high in by_loss.values())
-
-
-@pytest.mark.parametrize("values", [{"spreads": [0.1]}, {"samples": [5]}])
-def test_the_level_that_others_are_compared_at_must_be_there(values):
-    with pytest.raises(ValueError, match="must have"):
-        catalogue.find("30").configured(values)

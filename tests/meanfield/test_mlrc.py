@@ -1,6 +1,5 @@
 """Notebooks 31 and 38: four folds of every method, equal starts where the loss alone is compared, Welch's test."""
 
-import pytest
 import torch
 
 from experiments.meanfield.claims import SAME_RATE
@@ -11,19 +10,6 @@ from experiments.training.builders import OPTIMIZERS, build_loss
 def specs_of(name, **values):
     params = catalogue.find(name).configured(values)
     return params, catalogue.find(name).specs_untrained(params)
-
-
-@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
-@pytest.mark.parametrize("name", ["31", "38"])
-def test_every_method_has_four_models_of_best_validation(name, profile):
-    params, specs = specs_of(name, profile=profile)
-    trained = [spec for spec in specs if spec.loss]
-    runs = {}
-    for spec in trained:
-        runs.setdefault((spec.method, spec.setting, spec.seed), []).append(spec.fold)
-    assert all(folds == [0, 1, 2, 3] for folds in runs.values())
-    assert all(s.protocol == "mlrc" and s.restore_best and s.monitor == "MAP@R" for s in trained)
-    assert params.protocol == "mlrc" and params.search_trials == (50 if profile == "paper" else 0)
 
 
 def test_at_the_profile_paper_it_is_mlrcs_protocol():

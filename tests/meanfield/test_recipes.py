@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.meanfield.methods import METHODS, TRADITIONAL, published
+from experiments.meanfield.methods import METHODS
 from experiments.report import catalogue, show
 
 SCHEDULES = {  # data set: (epochs of the drops, factor, warm-up, BatchNorm frozen)
@@ -70,11 +70,3 @@ def test_below_the_profile_paper_the_recipe_is_the_profiles():
         notebook = catalogue.find("32")
         spec = notebook.specs(notebook.configured({"profile": profile}))[-1]
         assert (spec.patience, spec.loss_weight_decay, spec.lr_drop_epochs) == (None, None, ())
-
-
-def test_published_rows_have_our_names():
-    rows = published("Table 2", dataset="CUB-200-2011")
-    assert set(rows["method"]) == {"ProxyAnchor", "MFCont", "MFCWMS"} and set(rows["metric"]) == {"MAP@R", "epoch"}
-    assert set(published("Table 15 (supp)")["method"]) == {"ProxyNCA++", "MFNCA"}
-    assert set(published("Table 3 (supp)")["method"]) - set(METHODS) == {"MS"}
-    assert set(TRADITIONAL) == set(SCHEDULES)

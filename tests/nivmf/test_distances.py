@@ -34,12 +34,6 @@ def test_in_few_dimensions_the_likeness_ends(monkeypatch):
     assert judgement.verdicts["verdict"].item() == "mixed"
 
 
-def test_a_distance_that_behaves_like_l2_is_supported_and_no_identity(monkeypatch):
-    monkeypatch.setattr(losses, "bhattacharyya_distance", losses.l2_distance)
-    monkeypatch.setitem(distances.COMPARABLE, "B-vMF", distances.COMPARABLE["L2"])
-    assert judged(distances.exact_rows(range(3))).verdicts["verdict"].item() == "supported"
-
-
 @pytest.mark.parametrize("method", ["L2", "B-vMF"])
 def test_logits_by_cosine_turn_one_proxy_each(method):
     generator = torch.Generator().manual_seed(0)

@@ -29,15 +29,6 @@ def test_baselines_are_the_runs_of_notebook_10(values):
     assert all(spec in theirs for spec in shared)
 
 
-def test_one_head_of_el_nivmf_serves_four_notebooks():
-    content = [
-        [spec.as_dict() for spec in quick(name)[1] if spec.method == "EL-nivMF" and not spec.setting]
-        for name in ("22", "24", "25", "26")
-    ]
-    assert len(content[0]) == 1
-    assert all(of_notebook == content[0] for of_notebook in content)
-
-
 def test_only_the_loss_differs_from_proxy_nca():
     params, specs = quick("22")
     baseline = spec_of(BASELINES["ProxyNCA++"], params).as_dict()

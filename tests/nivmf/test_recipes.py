@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.nivmf.methods import JOINT, METHODS
-from experiments.nivmf.retrieval import TABLE_2, retrieval_table
+from experiments.nivmf.retrieval import TABLE_2
 from experiments.report import catalogue, show
 from experiments.training import runs
 
@@ -79,14 +79,14 @@ def test_a_run_of_the_ablation_is_the_released_one(row, dataset, epochs):
     assert spec.loss_lr == pytest.approx(rates)
 
 
-@pytest.mark.parametrize("name, dataset, epochs", [("24", "cars", 150), ("25", "cub", 50), ("26", "cub", 50)])
-def test_one_run_of_the_ablation_serves_its_notebooks(name, dataset, epochs):
-    params, specs = paper(name)
-    assert (params.dataset, params.epochs, params.samples) == (dataset, epochs, 10)
-    of_ablation = [spec for spec in specs if spec.method == "EL-nivMF" and not spec.setting]
-    assert of_ablation == [
-        spec for spec in paper("22", dataset=dataset)[1] if spec.method == "EL-nivMF" and not spec.setting
-    ]
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_one_run_of_the_ablation_serves_its_notebooks(profile):
+    def plain(name, **values):
+        specs = paper(name, profile=profile, **values)[1]
+        return [spec for spec in specs if spec.method == "EL-nivMF" and not spec.setting]
+
+    for name in ("24", "25", "26"):
+        assert plain(name, dataset=None) == plain("22", dataset="cars" if (name, profile) == ("24", "paper") else None)
 
 
 def test_what_the_reader_gives_wins():
@@ -107,7 +107,7 @@ def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
     notebook = catalogue.find("20")
     params = notebook.configured(values)
     specs = [spec.replace(images_per_class=2) for spec in notebook.specs(params)]
-    table = retrieval_table(runs.run_all(specs, jobs=1), params)
+    table = notebook.table(runs.run_all(specs, jobs=1), params)
     (nmi,) = table[table["metric"] == "NMI"].to_dict("records")
     assert nmi["setting"] == TABLE_2 and 0 < nmi["value"] < 100
     assert set(table["setting"]) == {"", TABLE_2, "curve"}

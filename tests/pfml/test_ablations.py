@@ -35,17 +35,6 @@ def test_without_proxies_batches_have_several_images_of_a_class_for_every_number
         assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
 
 
-def test_quick_trains_heads_and_small_tails_of_pretrained_networks_only():
-    def trained(**values):
-        specs = ablations.ablation_delta(ablations.Delta.configured(values))
-        return {spec.train_from for spec in specs if spec.loss}
-
-    assert trained(profile="quick") == {"head"}
-    assert trained(profile="small") == {"fire6"}
-    assert trained(profile="small", dataset="omniglot") == trained(profile="quick", weights="none") == {None}
-    assert trained(profile="paper") == {None}
-
-
 def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_search_found(monkeypatch):
     search = {
         "begun": {"spec": {"loss": methods.METHODS["PFML"].loss}},
