@@ -31,6 +31,12 @@ def rows(method, values, setting="", metric="R@1", **context) -> list[dict]:
     ]
 
 
+def spread(mean, seeds=5, sd=0.3, seed=0):
+    """`seeds` numbers of exactly this mean and standard deviation."""
+    values = np.random.default_rng(seed).standard_normal(seeds)
+    return mean + sd * (values - values.mean()) / values.std(ddof=1)
+
+
 def data_of(test: ClaimTest) -> str:
     """A data set that the claim is about."""
     return named(test.claim_id)[0]

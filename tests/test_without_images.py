@@ -9,7 +9,7 @@ from nbclient import NotebookClient
 from experiments.files import repository_root
 
 FIRST, *OTHERS = ("10_pfml_retrieval", "22_nivmf_distances", "34_meanfield_ablation_beta_delta", "41_ccp_retrieval")
-IN_PLACE_OF_IMAGES = {"10_pfml_retrieval": 2, "41_ccp_retrieval": 1}  # figures
+IN_PLACE_OF_IMAGES = {"10_pfml_retrieval": 1, "41_ccp_retrieval": 1}  # figures
 
 
 @pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])

@@ -4,7 +4,7 @@ Nothing is trained here. The tables are those of results/, so the workflow execu
 those of the other notebooks.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -63,21 +63,14 @@ def verdicts_by_place(lines: pd.DataFrame) -> pd.DataFrame:
     return wide.fillna(Verdict.NOT_RUN).rename_axis(index="claim", columns=None)
 
 
-def matrix_blocks(ledger: Ledger, papers: Collection[str] = ()) -> dict[str, pd.DataFrame]:
-    """Paper -> verdicts of its claims (rows, "01 beats CPML") by place (columns), of some papers or of all."""
+def matrix(ledger: Ledger) -> Figure:
+    """Every claim and its verdict in every place at a glance, a block per paper: "01 beats CPML" in a row."""
     table, short = verdicts_by_place(ledger.lines), claims.short_statements()
     blocks = {}
-    for paper in papers or dict.fromkeys(map(_paper, table.index)):
-        own = table[[_paper(claim_id) == paper for claim_id in table.index]]
-        blocks[claims.name_of(paper)] = own.set_axis(
-            [f"{claim_id.partition('-')[2]} {short.get(claim_id, '')}".rstrip() for claim_id in own.index]
-        )
-    return blocks
-
-
-def matrix(ledger: Ledger, papers: Collection[str] = (), columns: int = 3) -> Figure:
-    """Every claim and its verdict in every place, at a glance."""
-    return verdict_matrix(matrix_blocks(ledger, papers), columns)
+    for paper, own in table.groupby(table.index.map(_paper), sort=False):
+        names = [f"{claim_id.partition('-')[2]} {short.get(claim_id, '')}".rstrip() for claim_id in own.index]
+        blocks[claims.name_of(str(paper))] = own.set_axis(names)
+    return verdict_matrix(blocks)
 
 
 def figure(ledger: Ledger) -> Figure:

@@ -76,7 +76,7 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     shown = rows[rows["metric"].isin(metrics)]
     digits = {name: decimals(values) for name, values in shown.groupby("metric")["value"]}
     texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].apply(
-        lambda values: _with_interval(values, digits[values.name[-1]])  # the name is that of the group
+        lambda values: with_interval(values, digits[values.name[-1]])  # the name is that of the group
     )
     wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
     # rows of a protocol stay in the order in which they were trained, so that N = 2 precedes N = 10
@@ -93,6 +93,8 @@ def decimals(values: Iterable[float]) -> int:
     return 1 if max((abs(value) for value in values), default=0) > 2 else 3
 
 
-def _with_interval(values: pd.Series, digits: int) -> str:
-    low, high = t_interval(values)
-    return f"{values.mean():.{digits}f}" + (f" ± {(high - low) / 2:.{digits}f}" if len(values) >= MIN_SEEDS else "")
+def with_interval(values: Sequence[float], digits: int, sign: str = " ± ") -> str:
+    """The mean, and of at least MIN_SEEDS seeds half of Student's 95 % interval."""
+    low, high = t_interval([*values])
+    mean = sum(values) / len(values)
+    return f"{mean:.{digits}f}" + (f"{sign}{(high - low) / 2:.{digits}f}" if len(values) >= MIN_SEEDS else "")

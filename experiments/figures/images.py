@@ -29,16 +29,13 @@ Rows = list[list[np.ndarray]]
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def sample_images(
-    dataset: str, classes: int, per_class: int, split: str = "train", seed: int = 0
-) -> tuple[Rows, list[str]]:
-    """At most `classes` randomly drawn classes for `samples`: (rows of images, class names).
+def sample_images(dataset: str, classes: int, per_class: int) -> tuple[Rows, list[str]]:
+    """At most `classes` randomly drawn training classes for `samples`: (rows of images, class names).
 
     A class with fewer than per_class images shows some of them again. Images without labels fill nameless rows.
     """
     manifest = manifests.load(dataset)
-    rng = np.random.default_rng(seed)
-    indices = manifest.indices(split)
+    rng, indices = np.random.default_rng(0), manifest.indices("train")
     if not manifest.labelled:
         drawn = thumbnails(manifest, rng.permutation(indices)[: classes * per_class])
         some = [drawn[first : first + per_class] for first in range(0, len(drawn), per_class)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from experiments.analysis.judging import DECIDED, Verdict
 from experiments.figures.style import described, listed, panels, plain
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -31,16 +32,14 @@ MARKS = {word: mark for word, (_, mark) in _LOOKS.items()}
 ALWAYS = (*DECIDED, Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
 
 
-def verdict_matrix(blocks: Mapping[str, pd.DataFrame], columns: int = 3) -> Figure:
+def verdict_matrix(blocks: Mapping[str, pd.DataFrame]) -> Figure:
     """Blocks side by side, one per title, and behind them what the marks mean.
 
     blocks: {title: verdicts (claims, places)}, a word of `judging.Verdict` in every cell; the index is shown.
     """
-    import pandas as pd
-
     tallest = max(len(block) for block in blocks.values())
     occurring = {word for block in blocks.values() for word in block.to_numpy().flat}
-    with panels(len(blocks) + 1, 0.19 * tallest + 0.75, 3.5 * columns, most=columns, grid=False) as (figure, axes):
+    with panels(len(blocks) + 1, 0.19 * tallest + 0.75, 10.5, most=3, grid=False) as (figure, axes):
         for axis, (title, block) in zip(axes, blocks.items()):
             _cells(axis, block)
             places: dict[str, Any] = {"rotation": 50, "ha": "left", "rotation_mode": "anchor", "fontsize": "x-small"}

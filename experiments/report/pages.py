@@ -160,24 +160,14 @@ def leaderboard_tables() -> str:
     for title, board in leaderboards().items():
         rows = []
         for row in board.to_dict("records"):
-            scores = (_score(row[metric]) for metric in METRICS)
+            values = (row[metric] for metric in METRICS)
+            scores = (summaries.with_interval(of, summaries.decimals(of), "±") if of else "" for of in values)
             trials = "" if row["untrained"] else row["trials"] or "none"
             links = map(_link, row["notebooks"][:2])
             rows.append((cell(row["method"]), *scores, len(row["R@1"]), trials, ", ".join(links)))
         head = ("method", *(f"{metric} (%)" for metric in METRICS), "n", "trials", "nb")
         sections.append(f"## {title[:1].upper()}{title[1:]}\n\n{table(head, rows)}")
     return "\n\n".join(sections)
-
-
-def _score(values: Sequence[float]) -> str:
-    """The mean, and of enough seeds half of Student's 95 % interval."""
-    if not values:
-        return ""
-    digits = summaries.decimals(values)
-    if len(values) < MIN_SEEDS:
-        return f"{_mean(values):.{digits}f}"
-    low, high = t_interval(list(values))
-    return f"{_mean(values):.{digits}f}±{(high - low) / 2:.{digits}f}"
 
 
 def pictures() -> dict[Path, bytes]:

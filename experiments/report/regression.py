@@ -29,7 +29,9 @@ def accept(names: Iterable[str]) -> None:
     for name, params in params_of.items():
         study = catalogue.find(name)
         new = goldens.means(tables[name])
-        new["tolerance"] = goldens.tolerances(new, goldens.deviations(repeats(study), stopping_early(study)))
+        # methods whose scheme ends a problem early and begins the next
+        early = {spec.method for spec in study.specs_untrained(params) if spec.scheme == "chance_constrained"}
+        new["tolerance"] = goldens.tolerances(new, goldens.deviations(repeats(study), early))
         new = new.drop(columns="seeds")
         path = goldens.path_of(params)
         if path.exists():
@@ -108,12 +110,6 @@ def summary(folder: Path) -> pd.DataFrame:
 
 def quick(study: Study):
     return study.configured({"profile": "quick"})
-
-
-def stopping_early(study: Study) -> set[str]:
-    """The methods whose scheme ends a problem early and begins the next."""
-    specs = study.specs_untrained(quick(study))
-    return {spec.method for spec in specs if spec.scheme == "chance_constrained"}
 
 
 def repeats(study: Study) -> list[pd.DataFrame]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_for_claims import hits_of, rows
+from made_for_claims import hits_of, rows, spread
 
 from experiments import papers
 from experiments.analysis import claims, judging
@@ -41,12 +41,6 @@ def judged(table, *parts, claim_id="pfml-02", **options):
 
 def line(table, *parts, **options):
     return judged(table, *parts, **options).verdicts.iloc[0]
-
-
-def spread(mean, seeds=5, sd=0.3, seed=0):
-    """`seeds` numbers of exactly this mean and standard deviation."""
-    values = np.random.default_rng(seed).standard_normal(seeds)
-    return mean + sd * (values - values.mean()) / values.std(ddof=1)
 
 
 def table(*cells, start=10.0, metric="R@1", **context):
@@ -263,6 +257,13 @@ def test_contradicted_is_adjusted_for_the_number_of_comparisons():
     assert (several.verdict, several.reason) == ("inconclusive", Reason.HOLM)
 
 
+def test_supported_is_adjusted_by_the_largest_p_of_its_comparisons():
+    base = spread(70, sd=2.0, seed=1)
+    rivals = rows("A", base - spread(4.0, sd=0.2)), rows("B", base - spread(3.0, sd=1.2))
+    row = line(table(rows("PFML", base), *rivals), higher("PFML", "A", "B", by=1.0))
+    assert (row.verdict, row.reason, row.k) == ("inconclusive", Reason.HOLM, 2)
+
+
 def test_the_least_favourable_comparison_is_shown():
     assert against(4, -4).comparison == "PFML vs B" and against(-4, 4).comparison == "PFML vs A"
     assert against(4, 0.2).comparison == "PFML vs B"
@@ -367,6 +368,8 @@ def test_exact_statements_hold_or_fall_by_every_row():
     one_row.loc[one_row.index[0], "value"] = 1.05
     assert line(one_row, part).verdict == "mixed", "of two levels one fails"
     assert line(table(*good[:1], start=None), part).verdict == "not run", "the range is measured in part"
+    counterexample = table(rows("PFML", [1.05], "M=1", **STUDY), start=None)
+    assert line(counterexample, part).verdict == "contradicted", "which one is enough for"
     identity = claims.at_most("PFML;M=1..10", "1", "error", identity=True)
     assert line(table(*good, start=None), identity).verdict == "true by definition"
     other = claims.at_most("PFML;M=1..10", "2", "error")

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from made_for_claims import spread
 from scipy import stats
 
 from experiments.analysis.statistics import (
@@ -19,12 +20,6 @@ from experiments.analysis.statistics import (
 def about(share: float, draws: int):
     """A share of random draws, four standard deviations wide."""
     return pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / draws))
-
-
-def spread(mean, seeds=5, sd=0.3, seed=0):
-    """`seeds` numbers of exactly this mean and standard deviation."""
-    values = np.random.default_rng(seed).standard_normal(seeds)
-    return mean + sd * (values - values.mean()) / values.std(ddof=1)
 
 
 @pytest.mark.parametrize("n", [2, 5, 10])

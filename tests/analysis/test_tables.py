@@ -5,17 +5,11 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from made_for_claims import hits_of, rows
+from made_for_claims import hits_of, rows, spread
 
 from experiments.analysis import tables
 from experiments.analysis.statistics import t_interval
 from experiments.analysis.tables import Cell, Expression
-
-
-def spread(mean, seeds=5, sd=0.3, seed=0):
-    """`seeds` numbers of exactly this mean and standard deviation."""
-    values = np.random.default_rng(seed).standard_normal(seeds)
-    return mean + sd * (values - values.mean()) / values.std(ddof=1)
 
 
 def table(*cells):

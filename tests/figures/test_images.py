@@ -31,3 +31,10 @@ def test_more_neighbours_are_asked_for_than_there_are(tmp_path):
     run = SimpleNamespace(spec=RunSpec(photos(tmp_path / "photos"), steps=1), embeddings=torch.rand(6, 2))
     queries, neighbours, correct = images.neighbours(run, queries=4, k=50)
     assert correct.shape == (4, 5) and np.shape(neighbours)[:2] == (4, 5) and len(queries) == 4
+
+
+def test_the_nearest_neighbour_is_another_image_of_the_gallery():
+    labels = np.arange(150).repeat(2)  # of the test classes
+    run = SimpleNamespace(spec=RunSpec("glyphs", images_per_class=2), embeddings=torch.eye(150)[labels])
+    queries, neighbours, correct = images.neighbours(run, queries=9, k=1)
+    assert correct.all() and not any(np.array_equal(query, row[0]) for query, row in zip(queries, neighbours))

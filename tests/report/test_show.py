@@ -40,6 +40,7 @@ def test_origins_are_those_of_the_layers_and_stand_beside_the_published_values()
     assert settings("20", "EL-nivMF")["loss.embedding_scale"][::2] == (30.0, "backbone conv4")
     mlrc = settings("10", "PFML", profile="paper", protocol="mlrc")
     assert mlrc["optimizer"][::2] == ("rmsprop", "protocol mlrc") and mlrc["lr"][::2] == (1e-6, "protocol mlrc")
+    assert settings("20", "ProxyAnchor")["loss.margin"][1::2] == (0.1, "Kim et al., CVPR 2020")
     recipe = settings("10", "ProxyAnchor", profile="paper")["weight_decay"]
     assert recipe == (5e-4, 5e-4, "paper: PFML, Table 8 (supp)", "PFML, Table 8 (supp)")
     assert settings("13", "PFML")["loss.proxies_per_class"][2] == "notebook 13_pfml_ablation_proxies"
@@ -60,7 +61,7 @@ def test_a_value_is_found_in_the_line_that_decides_it(setting, file, line, capsy
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+@pytest.mark.parametrize("profile", ["small", "paper"])
 def test_every_notebook_is_shown_without_data(name, profile, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "absent"))
     assert name in shown(capsys, name, "--profile", profile)
