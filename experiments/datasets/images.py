@@ -147,23 +147,28 @@ def plain_batch(store: ImageStore, indices: Tensor) -> Tensor:
 def check(manifest: Manifest) -> str:
     """Decode every image file and keep nothing; ValueError lists those that are damaged, which a header may hide.
 
-    Returns how many images have each mode, and how long their sides are.
+    Returns sizes and modes, and the grey levels in use: a picture of 8 bits in a file of 16 is black.
     """
     from tqdm import tqdm
 
-    def looked_at(path: str) -> tuple[str, int, int]:
+    def looked_at(path: str) -> tuple[str, int, int, int, int]:
         (height, width), mode = _header(path, own=is_own(manifest.name))
-        decoded(path, upright=False)
-        return mode, min(height, width), max(height, width)
+        pixels = np.asarray(decoded(path, upright=False))
+        return mode, min(height, width), max(height, width), int(pixels.min()), int(pixels.max())
 
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
         tqdm(desc=f"decoding {manifest.name}", total=len(manifest), unit=" images", disable=None) as bar,
     ):
-        modes, short, long = zip(*_all_read(pool, looked_at, manifest.images, bar=bar))
+        modes, short, long, darkest, brightest = zip(*_all_read(pool, looked_at, manifest.images, bar=bar))
         _refuse_shared(pool, manifest)
     counts = ", ".join(f"{count} {mode}" for mode, count in Counter(modes).most_common())
-    return f"image files: {counts}; short side {min(short)}..{max(short)} pixels, long side {min(long)}..{max(long)}"
+    flat = [path for path, low, high in zip(manifest.images, darkest, brightest) if low == high]
+    said = f"; {len(flat)} images are of one level alone: {few(flat)}" if flat else ""
+    return (
+        f"image files: {counts}; short side {min(short)}..{max(short)} pixels, long side {min(long)}..{max(long)}\n"
+        f"grey levels in use, of 0..255: {min(darkest)}..{max(brightest)}{said}"
+    )
 
 
 def decoded(path: str, *, upright: bool) -> Image.Image:

@@ -271,6 +271,16 @@ def test_all_modes_become_rgb(birds, capsys):
     assert {name: store[where[name]][:, 0, 0].tolist() for name in expected} == expected
 
 
+def test_check_tells_the_grey_levels_in_use(birds, capsys):
+    values = np.arange(240, dtype=np.uint16).reshape(12, 20)
+    for n, path in enumerate(birds.rglob("*.png")):
+        Image.fromarray((values + n) * 256).save(path)
+    assert images.check(load(birds)).endswith("grey levels in use, of 0..255: 0..250")
+    Image.fromarray(values).save(birds / "owl" / "0.png")  # 8 bits in a file of 16: black
+    assert cli.main(["data", "check", f"folder:{birds}"]) == 0
+    assert f"; 1 images are of one level alone: {birds}/owl/0.png" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
 def test_photographs_are_turned_upright(birds, suffix):
     upright = Image.fromarray(np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)).convert("RGB").resize((48, 32), 0)
