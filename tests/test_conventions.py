@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "conventions.md"
+PAGE = ROOT / "docs" / "library.md"
 TEST = re.compile(r"\[test\]\(\.\./(tests/[\w/]+\.py) '(test_\w+)'\)")
 WANTED = (
     *("Base class", "Reducers", "CrossBatchMemory", "SelfSupervisedLoss", "MultipleLosses", "MetricCollection"),
