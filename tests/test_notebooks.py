@@ -41,8 +41,8 @@ def test_it_is_small_and_names_no_folder_of_a_machine():
     for path in NOTEBOOKS:
         text = path.read_text(encoding="utf8")
         assert len(text) < 400_000, path.stem
-        assert str(ROOT) not in text, path.stem
-        assert str(Path.home()) + "/" not in text, path.stem
+        words = re.sub(r'"image/png": "[^"]*"', "", text)  # letters of a picture may spell any folder
+        assert str(ROOT) not in words and f"{Path.home()}/" not in words, path.stem
 
 
 def test_it_defines_nothing_but_the_loss_that_it_teaches_and_compares_that_with_the_library():

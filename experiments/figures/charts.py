@@ -80,7 +80,7 @@ def dots(
     same = "".join(f"; {names.label(metric)}: {number(value)} in all" for metric, value in alike.items())
     title = f"{plain(stored.setup_in_words(rows))}{common}\n{_statistics(rows)}{same}"
     height = 0.3 * len(order) + 0.9
-    with panels(len(shown), height, 6.8, most=2, extra=0.6, sharey=True) as (figure, axes):
+    with panels(len(shown), height, 6.8, most=min(2, len(shown)), extra=0.6, sharey=True) as (figure, axes):
         for axis, (metric, part) in zip(axes, shown):
             axis.set_xlabel(names.label(metric))
             if part == "published":
