@@ -145,11 +145,13 @@ class Study:
 
     def setup(self) -> pd.DataFrame:
         """Data, network, budget and settings of the table that decides, of its first own method, beside the paper's."""
-        entry = self._beyond_demo()[0]
+        if not (entries := self._beyond_demo()):
+            return pd.DataFrame(columns=["here", "published"])
+        entry = entries[0]
         here, paper = self.params_of(entry), self.configured({"profile": "paper"})
         epochs = getattr(paper, "epochs", 0)
         rows = dict.fromkeys(("data", "network", "budget", "seeds"), ("", ""))
-        ours = dict(zip(rows, entry.plain_label.split(", ")))
+        ours = dict(zip(rows, entry.plain_words))
         theirs = {"data": stored.data_in_words(paper.dataset), "network": paper.backbone}
         theirs["budget"] = f"{epochs} epochs" if epochs else "until the validation score no longer rises"
         rows = {name: (ours.get(name, ""), theirs.get(name, "")) for name in rows}
@@ -177,9 +179,10 @@ class Study:
         """Show every comparison that decides, and what else results/ holds; arguments as in `evidence`."""
         from IPython.display import display
 
-        decisive, *others = self._beyond_demo()
-        display(decisive.judged(self.claims))
-        self._show(others, metrics, figure)
+        entries = self._beyond_demo()
+        for decisive in entries[:1]:
+            display(decisive.judged(self.claims))
+        self._show(entries[1:], metrics, figure)
 
     def _show(self, entries: Iterable[stored.Stored], metrics: Sequence[str], figure: Callable | None) -> None:
         import matplotlib.pyplot as plt

@@ -25,7 +25,7 @@ PLACES = {"cub": "CUB subset", "cars": "Cars subset", "omniglot": "Omniglot"}
 
 
 class Ledger(NamedTuple):
-    """All that is said of the claims: lines as `analysis.ledger.ordered` has them, and by claim the verdict here."""
+    """The claims: lines as `analysis.ledger.ordered` has them, and by claim the verdict here."""
 
     lines: pd.DataFrame
     here: Mapping[str, str]

@@ -93,7 +93,7 @@ class Comparison:
 
     @cached_property
     def estimate(self) -> tuple[float, float, float]:
-        """The mean effect and its interval, in the unit shown; of a bound the row that speaks least for the claim, and
+        """The mean effect and its interval, in the unit shown; of a bound the least favourable row, and
         the range."""
         if self.part.kind == "bound":
             low, high = self.effects.min(), self.effects.max()
@@ -354,8 +354,8 @@ def _uninterpretable(
     part: Part, pair: tuple[Expression, Expression], context: Context, outcome: str, effect: float
 ) -> Reason | str:
     """Why methods that should have learned did not. The better side must have learned; the other one too where they
-    differ as claimed or do not differ, unless it may fail. Of measures and of differences of cells no side is better:
-    both must have learned, and of a trend one level."""
+    differ in the claimed direction or not at all, unless it may fail. Of measures and of differences of cells no side
+    is better: both must have learned, and of a trend one level."""
     try:
         learned = [_learned(part, context.cells, side) for side in pair]
         if part.metric.startswith(RETRIEVAL) and _below(part, context.cells, pair, context.floor):
@@ -374,7 +374,7 @@ def _uninterpretable(
 
 
 def _learned(part: Part, cells: tables.Cells, side: Expression) -> list[bool]:
-    """Whether each level of each cell gained over the network it began with: at the same setting, at any, or the
+    """Whether each level of each cell gained over the initial network: at the same setting, at any, or the
     features, which lie above it; none where there is nothing to learn, as of a constant. MissingRows where the table
     does not have their scores, or those of the network before training."""
     gained = []

@@ -64,16 +64,21 @@ class Stored:
     @property
     def label(self) -> str:
         """Data, network, budget, number of seeds and what else was changed, by their names here."""
-        return self._words(str, str)
+        return ", ".join(self._words(str, str))
 
     @property
     def plain_label(self) -> str:
         """The same for a stranger: "CUB subset, pretrained SqueezeNet from fire6 on, 4 epochs, 5 seeds"."""
+        return ", ".join(self.plain_words)
+
+    @property
+    def plain_words(self) -> list[str]:
+        """Its parts: data, network, budget, seeds, and what else was changed."""
         form = "{} from scratch" if self.parameters.get("weights") == "none" else "pretrained {}"
         words = self._words(data_in_words, lambda name: form.format(NETWORKS.get(name.partition(".")[0], name)))
-        return words.replace("samples_per_class=0", "shuffled batches")
+        return [word.replace("samples_per_class=0", "shuffled batches") for word in words]
 
-    def _words(self, data: Callable[[str], str], network: Callable[[str], str]) -> str:
+    def _words(self, data: Callable[[str], str], network: Callable[[str], str]) -> list[str]:
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
         rows = self.table if where.empty else where
         part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
@@ -81,14 +86,14 @@ class Stored:
         form = form if self.trained else "{}"
         networks = [form.format(network(name)) for name in dict.fromkeys(rows["backbone"]) if name]
         if where.empty:  # a network without images has been timed, which says something of the device alone
-            return ", ".join(["no images", *networks, *([self.device] if networks else [])])
+            return ["no images", *networks, *([self.device] if networks else [])]
         named = ((name, self.parameters.get(name)) for name in ("epochs", "steps"))
         budget = next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named if amount), "")
         words = [*map(data, dict.fromkeys(where["dataset"])), *networks]
         words += [budget if self.trained else "nothing trained", f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"]
         changed = self.stem.partition("--")[2].split("~")[0].split(",")
         words += [change for change in changed if change.partition("=")[0] not in _SAID_ELSEWHERE]
-        return ", ".join(filter(None, words))
+        return [*filter(None, words)]
 
     @property
     def heading(self) -> str:
