@@ -1,7 +1,8 @@
 """Notebooks 13 to 16: the four ablations of PFML (Fig. 3).
 
 Every run is PFML at the paper's setting (M = 15, or 2 where classes are many, alpha = 3, delta = 0.2) with one thing
-varied. The default point of all four is one spec, but for the profile paper, where notebook 13 has batches of its own.
+varied. A search may decide delta and the learning rates, never alpha: an ingredient is judged at its published decay.
+The default point of all four is one spec, but for the profile paper, where notebook 13 has batches of its own.
 """
 
 from collections.abc import Mapping
@@ -74,7 +75,7 @@ def _ablation(params: Params, settings: Mapping[str, Mapping[str, object]]) -> l
     """What training begins with, for comparison, then PFML at every setting."""
     specs = runs_of([METHODS["untrained"]], params)
     for setting, options in settings.items():
-        specs += runs_of([METHODS["PFML"]], params, setting=setting, loss_options=options)
+        specs += runs_of([METHODS["PFML"]], params, setting=setting, loss_options={"alpha": params.alpha, **options})
     return specs
 
 
