@@ -17,7 +17,6 @@ from tiny import TINY
 
 from experiments import cli, studies
 from experiments.analysis import results, saving, stored
-from experiments.datasets import manifests
 from experiments.files import repository_root
 from experiments.pfml.ablations import Repulsion
 from experiments.report import catalogue, searches
@@ -135,7 +134,6 @@ def test_half_a_line_goes_with_the_next_one(finished, file):
 def test_an_edited_line_is_refused_by_name(finished, file):
     text = file.read_text()
     value = json.dumps(finished[1].rows[0]["value"])
-    assert text.count(value) >= 1
     file.write_text(text.replace(value, value[:-1] + str((int(value[-1]) + 1) % 10)))
     with pytest.raises(ValueError, match=rf"{file.name}, line 2 is not what was written: take it from git"):
         runs.run_all(SEEDS, record=file)
@@ -215,20 +213,6 @@ def test_what_is_measured_on_weights_is_measured_once(finished, machine, file, m
     assert other.rows[0]["value"] == pytest.approx(scored.rows[0]["value"] ** 0.5)
 
 
-def slowly_spread(run) -> float:
-    if not hasattr(slowly_spread, "begun"):  # another process measures the same in between
-        slowly_spread.begun = True
-        records.derived([run], slowly_spread)
-    return helped(run.embeddings)
-
-
-def test_what_another_process_measured_in_between_is_written_once(finished, machine, file):
-    (run, *_) = runs.run_all(SEEDS, record=file)
-    value = records.derived([run], slowly_spread)
-    machine()
-    assert [line["value"] for line in records.lines(file) if "derived" in line] == [value]
-
-
 def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
     specs = protocols.expand(TINY, "mlrc")
     before = [entry.rows for entry in protocols.combine(runs.run_all(specs, jobs=1, record=file))]
@@ -264,32 +248,20 @@ def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(mach
     assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
 
 
-def test_what_was_not_measured_is_known_without_an_image(finished, machine, file, monkeypatch):
-    machine()
-    (run, *_) = runs.run_all(SEEDS, record=file)
-    monkeypatch.setattr(manifests, "load", lambda *a, **k: pytest.fail("an image was asked for"))
-    assert runs._asks_for_weights(EXECUTION.measure, run)
-
-
 def test_a_selection_that_one_seed_has_is_as_uncertain_as_the_last_step():
     """The best of its evaluations, of which the other seeds have none, differs on another machine as the last does."""
 
-    def line(seed: int, **selections: float) -> dict:
-        rows = [{"selection": name, "metric": "R@1", "value": value} for name, value in selections.items()]
-        return {
-            "described": f"seed {seed}",
-            "spec": {"seed": seed, "lr": 0.1},
-            "rows": rows,
-            "made": dict.fromkeys(checking.ALIKE, 1),
-        }
+    def rows(**selections: float) -> list[dict]:
+        return [{"selection": name, "metric": "R@1", "value": value} for name, value in selections.items()]
 
-    lines = [line(0, last=0.70, test_best=0.72), line(1, last=0.71), line(2, last=0.69)]
+    every = [rows(last=0.70, test_best=0.72), rows(last=0.71), rows(last=0.69)]
+    made, described = dict.fromkeys(checking.ALIKE, 1), {"described": ""}
+    lines = [described | {"spec": {"seed": n, "lr": 0.1}, "rows": rows, "made": made} for n, rows in enumerate(every)]
     deviations = checking.deviations_over_seeds(lines)
 
     def differs(best: float) -> str:
-        made = dict.fromkeys(checking.ALIKE, 2)
-        rows = [row | {"value": best if row["selection"] == "test_best" else row["value"]} for row in lines[0]["rows"]]
-        return checking.difference(lines[:1], [SimpleNamespace(rows=rows, made=made)], deviations)
+        trained = SimpleNamespace(rows=rows(last=0.70, test_best=best), made=dict.fromkeys(checking.ALIKE, 2))
+        return checking.difference(lines[:1], [trained], deviations)
 
     assert not differs(0.725) and "test_best R@1 was 0.72" in differs(0.76)
 
