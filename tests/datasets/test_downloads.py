@@ -190,7 +190,7 @@ def test_the_command_fails_where_nothing_came_names_all_mirrors_and_says_what_to
 
 
 def test_a_public_copy_of_cars_is_enough(tmp_path, capsys):
-    layouts.write_cars_by_class(tmp_path, dict.fromkeys(range(1, 197), 2), 196)
+    layouts.write_cars_by_class(tmp_path, dict.fromkeys(range(1, 197), 2))
     downloads.fetch("cars", tmp_path)  # it is read and counted, nothing is downloaded
     assert "official counts: no" in capsys.readouterr().out
 
