@@ -4,11 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 
 from dmlrepro.losses.piecewise_linear import distances, pieces_and_similarity
 from experiments.analysis.claims import START
+from experiments.figures.style import described, legend, panels
 from experiments.methods import spec_of
 from experiments.params import Count, Params
 from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
@@ -77,6 +80,38 @@ def apart(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str
     return {f"nearest_{name}": matrix.gather(1, nearest).mean().item() for name, matrix in matrices.items()} | {
         f"mean_{name}": matrix[~itself].mean().item() for name, matrix in matrices.items()
     }
+
+
+def asked(stored: pd.DataFrame) -> Figure:
+    """Distances between images of unseen classes before and after training with PLM and, between them, what Eq. 6 asks
+    for at first, with published and with tuned settings; means over seeds of a table of `distances_of`."""
+    means = stored[stored["metric"].isin(DISTANCES)].groupby(["method", "setting", "metric"])["value"].mean()
+    kinds = {"nearest": "to the nearest image", "mean": "to any image"}
+    looks = {
+        "before training": ("o", "white"),
+        "asked for": ("|", "black"),
+        "after training": ("o", METHODS["PLM"].color),
+    }
+    with panels(2, 1.9, sharex=True, sharey=True) as (figure, axes):
+        for axis, (setting, title) in zip(axes, ((AS_PUBLISHED, "as published"), ("", "as tuned"))):
+            for place, kind in enumerate(kinds):
+                values = [means[START, setting, f"{kind}_{what}"] for what in ("distance", "asked")]
+                values.append(means["PLM", setting, f"{kind}_distance"])
+                axis.annotate(
+                    "", (values[2], place), (values[0], place), arrowprops={"arrowstyle": "->", "color": "0.5"}
+                )
+                for value, (name, (marker, color)) in zip(values, looks.items()):
+                    look: dict[str, Any] = {"color": color} if marker == "|" else {"color": color, "edgecolor": "black"}
+                    axis.scatter(value, place, 70, marker=marker, zorder=3, label=name, **look)
+            axis.set(
+                title=f"{title}, n = {stored['seed'].nunique()} seeds",
+                xlabel="distance on the unit sphere",
+                xlim=(0, 1.7),
+            )
+            axis.set_yticks(range(len(kinds)), kinds.values())
+            axis.set_ylim(1.5, -0.5)
+        legend(figure, axes[0])
+    return described(figure, "Distances before and after training with PLM, and those that its loss asks for.")
 
 
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
