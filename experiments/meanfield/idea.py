@@ -65,7 +65,7 @@ def pairs_and_fields(per_class: int = 8, steps: int = 120, seed: int = 0) -> Fig
             for _ in range(steps):
                 offsets.append(magnet.field_offset(fields.detach(), embeddings, labels))
                 optimizer.zero_grad()
-                magnet.mean_field_losses()["MFCont"](embeddings, labels, fields).backward()
+                magnet.loss_pairs()["MFCont"][0](embeddings, labels, fields).backward()
                 optimizer.step()
             right.plot(offsets, style, color=color, linewidth=2, label=f"classes {kind}")
         right.axhline(1, color="0.5", linewidth=1, label="as far as an image")

@@ -13,7 +13,7 @@ from dmlrepro.losses.piecewise_linear import distances, pieces_and_similarity
 from experiments.analysis.claims import START
 from experiments.figures.style import described, legend, panels
 from experiments.methods import spec_of
-from experiments.params import Count, Params
+from experiments.params import Count, parameters
 from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.studies import measured
 from experiments.training.records import measurement
@@ -27,14 +27,7 @@ AS_PUBLISHED = "settings=published"
 ASKING = ("k", "dim", "quality", "n_alpha", "n_beta", "delta")
 
 
-class PlmRetrievalParams(PlmOptions, Params):
-    """The parameters of notebook 50."""
-
-    methods: tuple[str, ...]
-    clusters: Count  # of the pseudo-labels
-
-
-def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
+def retrieval(params: Any) -> list[RunSpec]:
     """Every method, every seed, beside the untrained network's features; where the parameters have another delta than
     the paper, PLM also with its published settings."""
     specs = unlabelled_runs(params.methods, params)
@@ -43,7 +36,7 @@ def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
     return specs
 
 
-def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
+def distances_of(run: RunResult, params: Any) -> list:
     """How far apart a run leaves images of unseen classes, and how far apart PLM wants them to be.
 
     On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
@@ -55,7 +48,7 @@ def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
     return [measured(run, apart, setting, asking=options) for setting, options in asking(params).items()]
 
 
-def asking(params: PlmRetrievalParams) -> dict[str, dict[str, Any]]:
+def asking(params: Any) -> dict[str, dict[str, Any]]:
     """The options ASKING of PLM's runs by setting: as they are here, and as published where these are others."""
     here = spec_of(METHODS["PLM"], params).loss_options
     as_published = spec_of(METHODS["PLM"], params.untuned(), loss_options=DELTA).loss_options
@@ -117,7 +110,7 @@ def asked(stored: pd.DataFrame) -> Figure:
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
 Retrieval = plm_study(
     "50_plm_retrieval",
-    PlmRetrievalParams,
+    parameters(PlmOptions, methods=tuple[str, ...], clusters=Count),  # clusters of the pseudo-labels
     retrieval,
     profiles={
         "*": {"methods": tuple(METHODS)},
