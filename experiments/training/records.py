@@ -33,7 +33,7 @@ from experiments.files import (
     repository_root,
     write_text,
 )
-from experiments.training import recorded, sources
+from experiments.training import sources
 
 SUM = "sha256"
 STRETCHES = 50  # of a curve
@@ -77,15 +77,14 @@ def asked_of(what: Mapping) -> dict:
 
 
 def kind(loss: str | None, scheme: str, train_from: str | None) -> str:
-    """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained, by their
-    recorded names. Kinds have versions of their own."""
-    of_spec = recorded.spec_to_record({"loss": loss or "untrained", "scheme": scheme})
-    return f"{of_spec['loss']}, {of_spec['scheme']}, {PARTS.get(train_from, 'last blocks')}"
+    """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained. Kinds have
+    versions of their own."""
+    return f"{loss or 'untrained'}, {scheme}, {PARTS.get(train_from, 'last blocks')}"
 
 
 def kind_of(line: Mapping) -> str:
     """The `kind` of a line's run."""
-    spec = recorded.spec_from_record(line["spec"])
+    spec = line["spec"]
     return kind(spec.get("loss"), spec.get("scheme", "supervised"), spec.get("train_from"))
 
 
