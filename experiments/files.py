@@ -177,8 +177,7 @@ def check_checksums(folder: Path) -> None:
     This finds accidents. Whoever changes a file on purpose can write its new sum as well.
     """
     try:
-        listed = (folder / SUMS).read_text(encoding="utf8").splitlines()
-        present = _sums(folder)
+        listed, present = (folder / SUMS).read_text(encoding="utf8").splitlines(), _sums(folder)
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"its checksums cannot be compared: {error}") from error
     if wrong := sorted({line.partition("  ")[2] or SUMS for line in set(listed) ^ set(present)}):
@@ -241,11 +240,9 @@ def cache_root() -> Path:
 
 
 def _folder(variable: str, in_repository: str, in_user_cache: str) -> Path:
-    repository = find_repository()
-    if chosen := variables.folder(variable):
-        return (repository or Path.cwd()) / chosen
-    if repository:
-        return repository / in_repository
+    repository, chosen = find_repository(), variables.folder(variable)
+    if repository or chosen:
+        return (repository or Path.cwd()) / (chosen or in_repository)
     require("platformdirs")
     import platformdirs
 

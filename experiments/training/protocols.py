@@ -53,7 +53,6 @@ class Protocol:
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further settings of one benchmark
     samples_per_class: tuple[int, int] | None = None  # for losses on pairs and on proxies; None: the method's own
     folds: int = 0  # a method has so many models per seed, each validated on another part of the train classes
-    held_out: int = 0  # without folds: a search alone validates, on the last of so many parts of the train classes
     repeats: int = 5  # seeds
     trials: int = 0  # a search for a method's hyperparameters tries so many
 
@@ -137,7 +136,6 @@ PROTOCOLS = {
                 "eval_every_epochs": 1,
             },
             samples_per_class=(2, 2),
-            held_out=3,  # the released code of nivMF tunes on a validation split of 30 % of the classes
         ),
         Protocol(
             "stml",
@@ -172,7 +170,6 @@ PROTOCOLS = {
             settings=_CCP,
             by_dataset={"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}},
             samples_per_class=(4, 1),
-            held_out=3,
         ),
     )
 }
@@ -217,21 +214,6 @@ def expand(
     return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
 
 
-def validated(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> list[RunSpec]:
-    """The runs by which a search judges a spec: those of `expand` where they hold out classes, else one that does.
-
-    That one keeps its best evaluation on these classes, looks at the test set when it is done, and is counted by the
-    first alone. Arguments as in `expand`; ValueError for a protocol without validation classes.
-    """
-    protocol = with_folds(name)
-    runs = expand(spec, name, published=published, keep=keep)
-    if protocol.folds:
-        return runs
-    looks = {} if runs[0].eval_every or runs[0].eval_every_epochs else _ten_evaluations(spec)
-    part = {"fold": protocol.held_out - 1, "folds": protocol.held_out}
-    return [run.replace(monitor="MAP@R", restore_best=True, **part, **looks) for run in runs]
-
-
 def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> dict:
     """The fields of a spec that a protocol decides, but for the folds; arguments as in `expand`."""
     protocol = find(name)
@@ -244,17 +226,12 @@ def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collecti
         if protocol.samples_per_class:
             on_pairs, on_proxies = protocol.samples_per_class
             fields["samples_per_class"] = on_pairs if (spec.samples_per_class or 1) > 1 else on_proxies
-    elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):
-        fields |= _ten_evaluations(spec)
+    elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):  # ten evaluations
+        ten = {"eval_every_epochs": (spec.epochs or 10) / 10}
+        fields |= ten if spec.steps is None else {"eval_every": max(spec.steps // 10, 1)}
     if spec.loss is None:
         fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
     return {name: value for name, value in fields.items() if name not in keep}
-
-
-def _ten_evaluations(spec: RunSpec) -> dict:
-    if spec.steps is not None:
-        return {"eval_every": max(spec.steps // 10, 1)}
-    return {"eval_every_epochs": (spec.epochs or 10) / 10}
 
 
 # scores
@@ -288,9 +265,8 @@ def combine(finished: Iterable) -> list:
             continue
         together = run.spec.replace(fold=None)
         key = json.dumps([together.as_dict(), together.method, together.setting, together.protocol], sort_keys=True)
-        if key not in folds:
-            folds[key] = []
-            entries.append(folds[key])  # keeps its place in the table
+        if key not in folds:  # the first keeps their place in the table
+            entries.append(folds.setdefault(key, []))
         folds[key].append(run)
     return [entry for group in entries for entry in (_ensemble(group) if isinstance(group, list) else [group])]
 
@@ -299,22 +275,16 @@ def _ensemble(models: list) -> list[Scored]:
     first = models[0].spec
     if first.fold is None:
         return [Scored(first.replace(protocol=name), models[0].dataset, models[0].rows) for name in _labels(first)]
-    if sorted(run.spec.fold for run in models) != list(range(first.folds)):
-        raise ValueError(
-            f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, "
-            f"got {sorted(run.spec.fold for run in models)}"
-        )
-    separated, concatenated = _labels(first)
+    if (there := sorted(run.spec.fold for run in models)) != list(range(first.folds)):
+        raise ValueError(f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, got {there}")
     scores, selection = records.derived(models, _concatenated_scores), "val_best" if first.restore_best else "last"
     steps = [row["step"] for run in models for row in run.rows if row["selection"] == selection]
     together = {"selection": selection, "step": round(sum(steps) / len(steps))}
+    rows = _mean_rows(models), [together | {"metric": name, "value": value} for name, value in scores.items()]
     dim = records.derived(models[:1], _dimension)
     return [
-        Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, rows)
-        for label, size, rows in (
-            (separated, dim, _mean_rows(models)),
-            (concatenated, dim * len(models), [together | {"metric": n, "value": v} for n, v in scores.items()]),
-        )
+        Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, some)
+        for label, size, some in zip(_labels(first), (dim, dim * len(models)), rows)
     ]
 
 
@@ -361,10 +331,10 @@ def _concatenated_scores(*models: Any) -> dict[str, float]:
 
 
 def with_folds(name: str) -> Protocol:
-    """A protocol that has validation classes, for its runs or for a search; ValueError when it has none."""
+    """A protocol that has validation classes; ValueError when it has none."""
     protocol = find(name)
-    if not (protocol.folds or protocol.held_out):
-        others = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds or protocol.held_out)
+    if not protocol.folds:
+        others = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds)
         raise ValueError(
             f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of {others}"
         )

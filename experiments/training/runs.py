@@ -102,8 +102,7 @@ class RunResult:
     @property
     def mark(self) -> str:
         """What tells its line from others of the same run, see `records.mark`."""
-        assert self.line is not None
-        return records.mark(self.line)
+        return records.mark(self.line or {})
 
     @property
     def correct_per_class(self) -> list[list[int]] | None:
@@ -172,12 +171,9 @@ def run_all(
     Raises:
         FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
     """
-    identities: dict[str, dict] = {}
-    of_key: dict[str, RunSpec] = {}
     every = [(keys.of_identity(identity), identity, spec) for spec, identity in zip(specs, _identities(specs))]
-    for key, identity, spec in every:
-        identities[key] = identity
-        of_key.setdefault(key, spec)
+    identities = {key: identity for key, identity, _ in every}
+    of_key = {key: spec for key, _, spec in reversed(every)}  # of equal ones the first
     theirs = {key for key, spec in of_key.items() if manifests.is_own(spec.dataset) or spec.loss == OWN_LOSS}
     files = {key: record for key in of_key if record and key not in theirs}
     served = {} if rerun else _recorded(identities, files)
@@ -214,7 +210,7 @@ def run_all(
         if key not in parallel
     }
     failures |= scheduling.do_all(parallel, alone, workers, keep, progress.reporter("runs trained", len(missing)))
-    tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
+    tried = {key: of_key[key] for key in identities if key in missing or key in failures}
     if failures and len(tried) == 1:
         raise next(iter(failures.values()))
     if failures:
