@@ -257,14 +257,19 @@ def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
     """
     if not place.is_dir() or _damage(place):
         with locked(place):
-            if place.is_dir() and (reason := _damage(place)):
-                quarantine(place, reason)
-            if not place.is_dir():
+            if not is_sound(place):
                 with atomic_write(place) as made:
                     made.mkdir()
                     build(made)
                     write_checksums(made)
     return place
+
+
+def is_sound(place: Path) -> bool:
+    """Whether a folder that `write_checksums` has sealed is there; what does not agree with its sums is set aside."""
+    if place.is_dir() and (reason := _damage(place)):
+        quarantine(place, reason)
+    return place.is_dir()
 
 
 def _damage(folder: Path) -> str:
