@@ -10,7 +10,7 @@ import pytest
 
 from experiments.analysis.judging import Verdict
 from experiments.figures import effects
-from experiments.figures.matrix import MARKS, SHADES, verdict_matrix
+from experiments.figures.matrix import MARKS, SHADES, verdict_squares
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +27,18 @@ def luminance(color: str) -> float:
     return float(np.dot(matplotlib.colors.to_rgb(color), (0.299, 0.587, 0.114)))
 
 
-def test_every_cell_of_the_matrix_has_the_mark_of_its_verdict_and_the_key_explains_it():
-    block = pd.DataFrame([["supported", "not run"], ["inconclusive", "contradicted"]], ["01 a", "02 b"], ["x", "y"])
-    figure = verdict_matrix({"one": block, "two": block.iloc[:1]})
-    first, second, key = figure.axes
-    assert texts(first) == [MARKS[word] for word in block.to_numpy().flat] and len(texts(second)) == 2
-    assert [label.get_text() for label in first.get_yticklabels()] == ["01 a", "02 b"]
-    assert {"supported", "not interpretable"} <= set(texts(key)) and "measured" not in texts(key)
+def test_every_claim_has_a_square_with_the_mark_of_its_verdict_and_green_for_what_is_supported():
+    claims = pd.DataFrame(
+        [("one", 1, "supported", 2, 2), ("one", 2, "mixed", 1, 4), ("two", 1, "not interpretable", 3, 4)],
+        columns=["paper", "number", "verdict", "k", "n"],
+    )
+    (axis,) = verdict_squares(claims).axes
+    assert texts(axis)[:3] == [MARKS[word] for word in claims["verdict"]]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["one", "two"]
+    green = [patch for patch in axis.patches if patch.get_linewidth() == 0]
+    assert [patch.get_height() / patch.get_width() for patch in green[:2]] == [1, 0.25]
+    assert len(green) == 3, "the third is that of the legend: what is not interpretable counts nothing"
+    assert {"supported", "not interpretable"} <= set(texts(axis)) and "measured" not in texts(axis)
 
 
 def test_verdicts_are_told_apart_in_grey_by_shade_or_mark():
