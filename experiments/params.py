@@ -243,8 +243,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
             raise ValueError(f"{study.name} has no parameter {name!r}{hint} It takes: {', '.join(defaults)}")
     if "weights" in given and given["weights"] is None:  # as papermill reads -p weights None
         given = {**given, "weights": "none"}
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {n: tuple(value) if isinstance(value, list) else value for n, value in given.items() if value is not None}
     _validated(study.params, given, whole=False)
     given = {name: value for name, value in given.items() if value != defaults[name]}
     profile, choice = given.get("profile", "quick"), {n: given[n] for n in ("dataset", "protocol") if n in given}

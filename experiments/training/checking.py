@@ -25,16 +25,11 @@ PARTICULAR = ("seed", "keep_history", "eval_every", "eval_every_epochs")  # what
 
 def states() -> list[dict]:
     """A row per kind, file and state: {"file", "kind", "state", "runs"}; state is valid or outdated."""
-    counts = Counter(
-        (
-            f"{file.parent.parent.name}/{file.stem}",
-            records.kind_of(line),
-            "valid" if records.is_valid(line) else "outdated",
-        )
-        for file in records.files()
-        for line in records.lines(file)
-        if "run" in line
-    )
+    counts: Counter = Counter()
+    for file in records.files():
+        for line in (line for line in records.lines(file) if "run" in line):
+            state = "valid" if records.is_valid(line) else "outdated"
+            counts[f"{file.parent.parent.name}/{file.stem}", records.kind_of(line), state] += 1
     return [dict(zip(("file", "kind", "state", "runs"), (*key, count))) for key, count in sorted(counts.items())]
 
 
