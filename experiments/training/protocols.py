@@ -52,6 +52,7 @@ class Protocol:
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further settings of one benchmark
     samples_per_class: tuple[int, int] | None = None  # for losses on pairs and on proxies; None: the method's own
     folds: int = 0  # a method has so many models per seed, each validated on another part of the train classes
+    held_out: int = 0  # without folds: a search alone validates, on the last of so many parts of the train classes
     repeats: int = 5  # seeds
     trials: int = 0  # a search for a method's hyperparameters tries so many
 
@@ -120,6 +121,7 @@ PROTOCOLS = {
             "warmup_epochs": 0.0,
         },
         samples_per_class=(2, 2),
+        held_out=3,  # the released code of nivMF tunes on a validation split of 30 % of the classes
     ),
     "stml": Protocol(
         structure={"views": 2, "neighbours": 5, "samples_per_class": None},
@@ -147,6 +149,7 @@ PROTOCOLS = {
         settings=_CCP,
         by_dataset=_LARGE,
         samples_per_class=(4, 1),
+        held_out=3,
     ),
 }
 
@@ -190,6 +193,21 @@ def expand(
     return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
 
 
+def validated(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> list[RunSpec]:
+    """The runs by which a search judges a spec: those of `expand` where they hold out classes, else one that does.
+
+    That one keeps its best evaluation on these classes, looks at the test set when it is done, and is counted by the
+    first alone. Arguments as in `expand`; ValueError for a protocol without validation classes.
+    """
+    protocol = with_folds(name)
+    runs = expand(spec, name, published=published, keep=keep)
+    if protocol.folds:
+        return runs
+    looks = {} if runs[0].eval_every or runs[0].eval_every_epochs else _ten_evaluations(spec)
+    part = {"fold": protocol.held_out - 1, "folds": protocol.held_out}
+    return [run.replace(monitor="MAP@R", restore_best=True, **part, **looks) for run in runs]
+
+
 def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> dict:
     """The fields of a spec that a protocol decides, but for the folds; arguments as in `expand`."""
     protocol = find(name)
@@ -202,12 +220,17 @@ def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collecti
         if protocol.samples_per_class:
             on_pairs, on_proxies = protocol.samples_per_class
             fields["samples_per_class"] = on_pairs if (spec.samples_per_class or 1) > 1 else on_proxies
-    elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):  # ten evaluations
-        ten = {"eval_every_epochs": (spec.epochs or 10) / 10}
-        fields |= ten if spec.steps is None else {"eval_every": max(spec.steps // 10, 1)}
+    elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):
+        fields |= _ten_evaluations(spec)
     if spec.loss is None:
         fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
     return {name: value for name, value in fields.items() if name not in keep}
+
+
+def _ten_evaluations(spec: RunSpec) -> dict:
+    if spec.steps is not None:
+        return {"eval_every": max(spec.steps // 10, 1)}
+    return {"eval_every_epochs": (spec.epochs or 10) / 10}
 
 
 # scores
@@ -307,10 +330,10 @@ def _concatenated_scores(*models: Any) -> dict[str, float]:
 
 
 def with_folds(name: str) -> Protocol:
-    """A protocol that has validation classes; ValueError when it has none."""
+    """A protocol that has validation classes, for its runs or for a search; ValueError when it has none."""
     protocol = find(name)
-    if not protocol.folds:
-        others = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds)
+    if not (protocol.folds or protocol.held_out):
+        others = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds or protocol.held_out)
         raise ValueError(
             f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of {others}"
         )

@@ -263,9 +263,8 @@ def by_protocol(
     `protocols.expand`. ValueError: no trials, or the protocol has no classes to validate on."""
 
     def models(tried: RunSpec) -> list[RunSpec]:
-        return protocols.expand(tried.replace(seed=protocols.TUNING_SEED), name, published=published, keep=keep)
+        return protocols.validated(tried.replace(seed=protocols.TUNING_SEED), name, published=published, keep=keep)
 
-    protocols.with_folds(name)
     identity = [*map(keys.key_of, models(spec)), trials, {key: asdict(bounds) for key, bounds in ranges.items()}]
     path = cache_root() / "searches" / f"{records.digest(identity)[:24]}.json"
     return search(spec, ranges, path, models, trials=trials, finalists=0, first=None)
