@@ -7,15 +7,13 @@ those of the other notebooks.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.analysis import claims
 from experiments.analysis.judging import Verdict
 from experiments.analysis.ledger import PAPER_SCALE
-from experiments.figures import effects
-from experiments.figures.matrix import SHADES, verdict_matrix
+from experiments.figures import comparisons
 from experiments.params import Params
 from experiments.study import Study
 
@@ -39,11 +37,9 @@ def counts(ledger: Ledger) -> pd.DataFrame:
     """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
     of SHADES)."""
     verdicts = pd.Series(ledger.here, dtype=object).map(str)
-    papers = [claims.name_of(_paper(claim_id)) for claim_id in verdicts.index]
-    table = pd.crosstab(np.array(papers), verdicts.to_numpy(), rownames=["paper"], colnames=["verdict"])
-    return table.reindex(
-        index=[*dict.fromkeys(papers)], columns=[str(name) for name in SHADES if name in set(verdicts)]
-    )
+    papers = pd.Series(verdicts.index, verdicts.index).map(_paper).map(claims.name_of)
+    table = pd.crosstab(papers.rename("paper"), verdicts.rename("verdict"))
+    return table.reindex(index=papers.unique(), columns=[str(name) for name in comparisons.SHADES if name in {*table}])
 
 
 def _paper(claim_id: str) -> str:
@@ -70,11 +66,11 @@ def matrix(ledger: Ledger) -> Figure:
     for paper, own in table.groupby(table.index.map(_paper), sort=False):
         names = [f"{claim_id.partition('-')[2]} {short.get(claim_id, '')}".rstrip() for claim_id in own.index]
         blocks[claims.name_of(str(paper))] = own.set_axis(names)
-    return verdict_matrix(blocks)
+    return comparisons.verdict_matrix(blocks)
 
 
 def figure(ledger: Ledger) -> Figure:
-    return effects.tallies(counts(ledger), SHADES, "claims")
+    return comparisons.tallies(counts(ledger), comparisons.SHADES, "claims")
 
 
 Claims = Study("92_claims", LedgerParams, saves=False)

@@ -16,24 +16,8 @@ import pandas as pd
 
 from experiments.analysis import claims, tables
 from experiments.analysis.claims import FEATURES, START, ClaimTest
-from experiments.analysis.comparing import (
-    NOT_INTERPRETABLE,
-    NOT_RUN,
-    ClaimResult,
-    Comparison,
-    Environments,
-    Reason,
-    compared_everywhere,
-)
-from experiments.analysis.statistics import (
-    CONTRADICTED,
-    EQUIVALENT,
-    LEVEL,
-    OPEN,
-    SUPPORTED,
-    detectable_effect,
-    holm,
-)
+from experiments.analysis.comparing import ClaimResult, Comparison, Environments, Reason, compared_everywhere
+from experiments.analysis.statistics import CONTRADICTED, EQUIVALENT, LEVEL, OPEN, SUPPORTED, detectable_effect, holm
 from experiments.analysis.verdict_tables import Judged
 
 
@@ -53,6 +37,8 @@ class Verdict(StrEnum):
     NOT_RUN = "not run"
 
 
+NOT_RUN = (Reason.ROWS, Reason.SEEDS, Reason.RANGE, Reason.NETWORK)  # a claim of such a comparison is not run
+NOT_INTERPRETABLE = (Reason.BELOW, Reason.UNLEARNED)
 DECIDED = (Verdict.SUPPORTED, Verdict.IN_PART, Verdict.MIXED, Verdict.EQUIVALENT, Verdict.CONTRADICTED)
 
 _NUMBERS = ("effect", "low", "high", "zero", "class_low", "class_high", "detectable", "p")
@@ -111,9 +97,8 @@ def judge(
     family = sum(any(not part.by_rows for part in test.deciding) for test in tests.values())
     lines = [_line(result, p, family) for result, p in zip(results, adjusted(results, family))]
     compared = [_row(result, comparison, family) for result in results for comparison in result.comparisons]
-    return Judged(
-        *(pd.DataFrame(made, columns=[*of]).assign(device=device) for made, of in ((lines, _LINE), (compared, _ROW)))
-    )
+    verdicts, comparisons = pd.DataFrame(lines, columns=[*_LINE]), pd.DataFrame(compared, columns=[*_ROW])
+    return Judged(verdicts.assign(device=device), comparisons.assign(device=device))
 
 
 # --- from comparisons to a verdict ------------------------------------------------------------------------------------
@@ -124,10 +109,11 @@ def adjusted(results: Sequence[ClaimResult], family: int) -> list[dict[str, floa
 
     family: how many claims of the paper have a p.
     """
-    contexts = [tuple(result.context.get(name, "") for name in tables.CONTEXT[1:]) for result in results]
+    places: dict[tuple, list[int]] = {}
+    for i, result in enumerate(results):
+        places.setdefault(tuple(result.context.get(name, "") for name in tables.CONTEXT[1:]), []).append(i)
     after: list[dict[str, float]] = [{} for _ in results]
-    for context in dict.fromkeys(contexts):
-        together = [i for i, other in enumerate(contexts) if other == context]
+    for together in places.values():
         for outcome in (SUPPORTED, CONTRADICTED):
             p_values = holm([results[i].p[outcome] for i in together], max(family, len(together)))
             for i, p in zip(together, p_values):
@@ -157,9 +143,8 @@ def verdict(result: ClaimResult, p: Mapping[str, float]) -> tuple[Verdict, Reaso
     after Holm. The first rule that fits decides."""
     test, deciding = result.test, result.deciding
     unmet = [one for one in result.comparisons if one.part.precondition and one.outcome != SUPPORTED]
-    not_run, not_interpretable = (
-        [one for one in deciding if one.reason in reasons] for reasons in (NOT_RUN, NOT_INTERPRETABLE)
-    )
+    not_run = [one for one in deciding if one.reason in NOT_RUN]
+    not_interpretable = [one for one in deciding if one.reason in NOT_INTERPRETABLE]
     supported = result.count(SUPPORTED) == len(deciding)
     if test.not_testable or not test.deciding:
         return Verdict.NOT_TESTABLE, "", []

@@ -5,12 +5,12 @@ Effects have seeds on the last axis, (..., n). Those that a kind of comparison t
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
 LEVEL = 0.05  # every test has this level: intervals are 95 %, those of equivalence (two one-sided tests) 90 %
 MIN_SEEDS = 5  # with fewer there are single values and no interval
@@ -19,10 +19,7 @@ POWER = 0.8
 SUPPORTED, CONTRADICTED, EQUIVALENT, OPEN = OUTCOMES = ("supported", "contradicted", "equivalent", "open")
 
 
-@functools.cache
-def _t_quantile(level: float, degrees: int) -> float:
-    from scipy import special
-
+def t_quantile(level: float, degrees: int) -> float:
     return float(special.stdtrit(degrees, level))
 
 
@@ -31,14 +28,12 @@ def t_interval(values: ArrayLike, level: float = 1 - LEVEL) -> tuple[float, floa
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         return math.nan, math.nan
-    half = _t_quantile((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    half = t_quantile((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
 
 
 def p_above(values: np.ndarray, bound: float) -> np.ndarray:
     """One-sided p (...) of "the mean lies above bound" of values (..., n); NaN for n < 2."""
-    from scipy import special
-
     n = values.shape[-1]
     if n < 2:
         return np.full(values.shape[:-1], math.nan)
@@ -132,7 +127,7 @@ def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: f
         return at_least
     least, shares = at_least / sd, (np.arange(400) + 0.5) / 400
     errors = np.sqrt(stats.chi2.ppf(shares, n - 1) / (n - 1) / n)  # equally likely standard errors of the mean
-    needed = np.maximum(least, _t_quantile(1 - level / 2, n - 1) * errors)
+    needed = np.maximum(least, t_quantile(1 - level / 2, n - 1) * errors)
 
     def missing(effect: float) -> float:
         return float(stats.norm.sf((needed - effect) * math.sqrt(n)).mean()) - POWER

@@ -4,15 +4,16 @@ Filled marks and lines are means over seeds, small circles single seeds; from MI
 intervals. Published values are hollow, in panels of their own. `names` says how a paper calls and colours things.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.analysis import stored, tables
 from experiments.analysis.claims import START
@@ -32,11 +33,6 @@ from experiments.figures.style import (
     symbol,
     ticks_at,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE"]  # lines that are not a method's
 FLOORS = {"untrained": "--", START: ":"}  # lines of networks before training

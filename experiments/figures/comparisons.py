@@ -1,13 +1,15 @@
-"""Charts that put many comparisons side by side: ratios, growth with size, pairs of methods, theirs against ours, gains
-with their intervals."""
-
-from __future__ import annotations
+"""Charts that put many comparisons side by side: ratios, growth with size, theirs against ours, gains with their
+intervals, ranks on several data sets; and verdicts, how many there are and each by the data it rests on."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from experiments.analysis.judging import DECIDED, Verdict
 from experiments.figures.style import (
     MARKERS,
     PALETTE,
@@ -21,10 +23,6 @@ from experiments.figures.style import (
     panels,
     plain,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 
 def ratios(rows: pd.DataFrame, xlabel: str) -> Figure:
@@ -129,3 +127,111 @@ def gains(
         axis.grid(False, axis="y")
         axis.set_title(measured)
     return described(figure, f"{measured}: differences to {against} with their intervals.")
+
+
+def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PLAIN) -> Figure:
+    """A panel per data set, a dot per method with its interval over seeds, the highest mean on top.
+
+    data: {title: columns method, mean, low, high, tuned, untrained}; low and high are NaN where seeds are too few.
+    tuned: whether a search chose the method's settings; a hollow dot has default ones. untrained: of the
+    features before training, in words below the panel and, where it lies among the methods, as a line.
+    """
+    check(len(data) > 0, "data has no data set")
+    data = {title: table.sort_values("mean", ascending=False, ignore_index=True) for title, table in data.items()}
+    tallest = max(len(table) for table in data.values())
+    with panels(len(data), 0.25 * tallest + 1.3, width=3.7 * len(data)) as (figure, axes):
+        for axis, (title, table) in zip(axes, data.items()):
+            for y, row in enumerate(table.itertuples()):
+                color = names.color(row.method)
+                axis.plot([row.low, row.high], [y, y], color=color, linewidth=1.8, zorder=2)
+                fill = color if row.tuned else "white"
+                axis.scatter(row.mean, y, s=34, facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
+            axis.set_yticks(range(len(table)), [plain(name) for name in table["method"]], fontsize="small")
+            axis.invert_yaxis()
+            before = table["untrained"].iloc[0]
+            if among := table["mean"].min() <= before <= table["mean"].max():
+                axis.axvline(before, color="0.4", linestyle="--", linewidth=1.2, zorder=1)
+            dashed = " (dashed)" * bool(among)
+            axis.set(xlabel=f"{names.label(metric)}\nfeatures before training{dashed}: {before:.1f}")
+            axis.set_title(title, fontsize="small")
+        dots: dict[str, Any] = {"s": 34, "edgecolor": "0.2", "linewidth": 1.4}
+        axes[0].scatter([], [], facecolor="0.2", label="settings found by an equal search", **dots)
+        axes[0].scatter([], [], facecolor="white", label="default settings", **dots)
+        legend(figure, axes[0])
+    return described(figure, f"Ranking of methods by {metric}, a panel per data set: {listed(data)}.")
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+_LOOKS: dict[str, tuple[str, str]] = {  # verdict -> its colour, for colour-blind readers, and the mark that says it too
+    Verdict.SUPPORTED: ("#009E73", "+"),
+    Verdict.IN_PART: ("#8FD4B9", "(+)"),
+    Verdict.MIXED: ("#E69F00", "±"),
+    Verdict.EQUIVALENT: ("#F0E442", "="),
+    Verdict.CONTRADICTED: ("#D55E00", "−"),
+    Verdict.INCONCLUSIVE: ("#BBBBBB", "?"),
+    Verdict.NOT_INTERPRETABLE: ("#CC79A7", "n"),
+    Verdict.BY_DEFINITION: ("#56B4E9", "d"),
+    Verdict.MEASURED: ("#0072B2", "m"),
+    Verdict.NOT_TESTABLE: ("#E8E8E8", "x"),
+    Verdict.NOT_RUN: ("#FFFFFF", "·"),
+}
+SHADES = {word: shade for word, (shade, _) in _LOOKS.items()}  # in the order of figures and counts
+MARKS = {word: mark for word, (_, mark) in _LOOKS.items()}
+ALWAYS = (*DECIDED, Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
+
+
+def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Figure:
+    """How many of each kind: a stacked bar per row of `counts`, a piece per column; numbers stand in the pieces.
+
+    shades: {column: colour}.
+    """
+    check(len(counts) > 0, "counts has no rows")
+    check(set(counts) <= set(shades), f"shades has no colour for {[name for name in counts if name not in shades]}")
+    with panels(1, 0.4 * len(counts) + 1.6, width=6.8, grid=False) as (figure, (axis,)):
+        look: dict[str, Any] = {"color": dict(shades), "edgecolor": "0.4", "linewidth": 0.7, "width": 0.8}
+        counts.plot.barh(stacked=True, ax=axis, legend=False, **look)
+        pieces: Any = axis.containers
+        for (_, column), bars in zip(counts.items(), pieces):
+            axis.bar_label(bars, [str(count or "") for count in column], label_type="center", fontsize="small")
+        axis.set_yticks(range(len(counts)), [plain(name) for name in counts.index])
+        axis.set(xlabel=xlabel, ylabel=counts.index.name or "", xlim=(0, counts.sum(axis=1).max()))
+        axis.invert_yaxis()
+        legend(figure, axis)
+    return described(figure, f"Stacked bars: {xlabel} by kind and {counts.index.name or 'row'}.")
+
+
+def verdict_matrix(blocks: Mapping[str, pd.DataFrame]) -> Figure:
+    """Blocks side by side, one per title, and behind them what the marks mean.
+
+    blocks: {title: verdicts (claims, places)}, a word of `judging.Verdict` in every cell; the index is shown.
+    """
+    tallest = max(len(block) for block in blocks.values())
+    occurring = {word for block in blocks.values() for word in block.to_numpy().flat}
+    with panels(len(blocks) + 1, 0.19 * tallest + 0.75, 10.5, most=3, grid=False) as (figure, axes):
+        for axis, (title, block) in zip(axes, blocks.items()):
+            _marks(axis, block)
+            places: dict[str, Any] = {"rotation": 50, "ha": "left", "rotation_mode": "anchor", "fontsize": "x-small"}
+            axis.set_xticks(axis.get_xticks(), block.columns, **places)
+            axis.set_yticks(axis.get_yticks(), [plain(name) for name in block.index], fontsize="x-small")
+            axis.tick_params(length=0, pad=3, bottom=False, labelbottom=False, top=False, labeltop=True)
+            axis.set_title(title, fontsize="medium", fontweight="bold", loc="left")
+        key, words = axes[len(blocks)], [word for word in SHADES if word in occurring.union(ALWAYS)]
+        _marks(key, pd.DataFrame(words))
+        for y, word in enumerate(words):
+            key.text(1.3, y + 0.5, word, va="center", fontsize="small")
+        key.text(0, len(words) + 1, "further: other images, or none", va="center", fontsize="small")
+        key.set(xlim=(0, 7), ylim=(max(12, len(words) + 2), -1))
+        key.axis("off")
+    return described(figure, f"Marks of the verdicts of the claims ({listed(blocks)}) by the data they were tested on.")
+
+
+def _marks(axis: Axes, words: pd.DataFrame) -> None:
+    """A cell per verdict, in its colour and with its mark."""
+    import seaborn
+
+    ranks = words.map([*SHADES].index)
+    how: dict[str, Any] = {"annot_kws": {"fontweight": "bold", "fontsize": "small"}, "fmt": "", "cbar": False}
+    how |= {"cmap": seaborn.color_palette([*SHADES.values()], as_cmap=True), "vmin": 0, "vmax": len(SHADES) - 1}
+    seaborn.heatmap(ranks, annot=words.map(MARKS.get), ax=axis, linewidths=0.6, linecolor="0.75", **how)
+    axis.set(xlabel="", ylabel="")

@@ -1,26 +1,20 @@
 """Figures of images: those of a set, queries with their neighbours, a map of unseen classes; and what they show of a
 data set or of a finished run. Images are uint8 (H, W) or (H, W, 3)."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.datasets import manifests
 from experiments.datasets.images import decoded
 from experiments.figures.style import WIDTH, check, described, listed, panels, plain
 from experiments.training import batches, inference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.training.runs import RunResult
+from experiments.training.runs import RunResult
 
 RIGHT, WRONG = "#1B8A3A", "#C1272D"
 Rows = list[list[np.ndarray]]

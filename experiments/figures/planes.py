@@ -1,17 +1,13 @@
 """Figures of the plane: potentials with their forces, points and the lines through them, samples with their proxies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.figures.style import MARKERS, WIDTH, check, described, legend, listed, panels, plain, shades
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def field(

@@ -21,7 +21,7 @@ from experiments.analysis import claims, comparing, robustness, saving, stored, 
 from experiments.analysis import verdict_tables as shown
 from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
-from experiments.figures.matrix import MARKS
+from experiments.figures.comparisons import MARKS, rankings
 from experiments.files import atomic_write, read_json, repository_root
 from experiments.report import catalogue, costs, verdicts
 
@@ -174,8 +174,6 @@ def pictures() -> dict[Path, bytes]:
     """The two figures of the README: all verdicts, and the largest conventional leaderboard of each data set."""
     import matplotlib.pyplot as plt
     from PIL import Image
-
-    from experiments.figures.effects import rankings
 
     largest: dict[str, pd.DataFrame] = {}
     for title, board in leaderboards().items():

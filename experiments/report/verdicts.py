@@ -13,7 +13,6 @@ from experiments import variables
 from experiments.across.ledger import Ledger
 from experiments.analysis import claims, judging, ledger, results, robustness, stored, tables
 from experiments.analysis.comparing import Environments
-from experiments.analysis.judging import Verdict
 from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root, write_text
 from experiments.report import catalogue
@@ -161,22 +160,15 @@ def by_claim() -> dict[str, pd.DataFrame]:
 def deciding() -> dict[str, Any]:
     """Claim of data/claims.csv -> the line that its verdict here rests on; None without one."""
     tests, lines_of = catalogue.claims(), by_claim()
-    return {
-        claim_id: next(ledger.lines_that_decide(lines_of[claim_id], tests[claim_id]).itertuples(), None)
-        if claim_id in lines_of
-        else None
-        for claim_id in claims.stated()
-    }
+    none = lines().head(0)
+    return {name: ledger.deciding(lines_of.get(name, none), tests[name]) for name in claims.stated()}
 
 
 @functools.cache
 def here() -> dict[str, str]:
     """The verdict here of every claim of data/claims.csv."""
-    tests, lines_of = catalogue.claims(), by_claim()
-    return {
-        claim_id: ledger.verdict(lines_of[claim_id], tests[claim_id]) if claim_id in lines_of else Verdict.NOT_RUN
-        for claim_id in claims.stated()
-    }
+    tests = catalogue.claims()
+    return {claim_id: ledger.verdict(line, tests[claim_id]) for claim_id, line in deciding().items()}
 
 
 def forget() -> None:

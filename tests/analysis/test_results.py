@@ -81,10 +81,8 @@ def test_counts_of_a_class_are_those_of_its_queries(dataset):
 
 
 def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
-    runs = [finished(dataset, seed) for seed in range(2)]
-    runs += [
-        finished(dataset, 0, fold=fold, protocol="mlrc", folds=2, restore_best=True, eval_every=1) for fold in (0, 1)
-    ]
+    folds = {"protocol": "mlrc", "folds": 2, "restore_best": True, "eval_every": 1}
+    runs = [finished(dataset, 0), finished(dataset, 1), *(finished(dataset, 0, fold=fold, **folds) for fold in (0, 1))]
     params = EXAMPLE.configured({})
     first, scored = results.hits(runs, params), results.tidy(runs, params)
     for name in ("nearest", "retrieval_per_query"):
