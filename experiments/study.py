@@ -153,11 +153,14 @@ class Study:
         rows = dict.fromkeys(("data", "network", "budget", "seeds"), ("", ""))
         ours = dict(zip(rows, entry.plain_words))
         theirs = {"data": stored.data_in_words(paper.dataset), "network": paper.backbone}
+        theirs["seeds"] = f"{paper.seeds} seeds"
         theirs["budget"] = f"{epochs} epochs" if epochs else "until the validation score no longer rises"
         rows = {name: (ours.get(name, ""), theirs.get(name, "")) for name in rows}
         own = [spec for spec in self.specs_untrained(here) if spec.loss and spec.method not in BASELINES]
         own = [spec for spec in own if spec.method == own[0].method]
         own = [spec for spec in own if not spec.setting] or own
+        if own and (theirs_tried := search_trials_of(paper)):
+            rows["search"] = f"{entry.trials.get(own[0].method, 0)} trials per method", f"{theirs_tried} trials"
         for name, setting in self.published(paper, own[0].method, "").items() if own else ():
             option = name.removeprefix("loss.")
             values = {str(_rounded(_value(spec, option))) for spec in own} - {"None"}

@@ -267,6 +267,16 @@ Mnist = ccp_study(
     measures=proxies_of,
     claims=TESTS,
 )
+# what the paper says of its example with MNIST (Sec. IV-A and IV-D), at whose scale `small` is
+OF_MNIST = {"data": "MNIST", "network": "resnetv2_20 from scratch", "embedding_size": "2"}
+
+
+def mnist_setup() -> pd.DataFrame:
+    """As `Study.setup`, beside the paper's example with MNIST in place of its benchmarks."""
+    setup = Mnist.setup()
+    return setup.assign(published=[OF_MNIST.get(name, "not reported") for name in setup.index])
+
+
 Radius = ccp_study(
     "48_ccp_covering_radius",
     RadiusParams,

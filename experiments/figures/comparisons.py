@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 
 from experiments.analysis.judging import DECIDED, Verdict
 from experiments.figures.style import (
@@ -178,6 +180,7 @@ _LOOKS: dict[str, tuple[str, str]] = {  # verdict -> its colour, for colour-blin
 }
 SHADES = {word: shade for word, (shade, _) in _LOOKS.items()}  # in the order of figures and counts
 MARKS = {word: mark for word, (_, mark) in _LOOKS.items()}
+COUNTED = (*DECIDED, Verdict.INCONCLUSIVE)  # whose comparisons have outcomes that mean something
 ALWAYS = (*DECIDED, Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
 
 
@@ -201,37 +204,42 @@ def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Fig
     return described(figure, f"Stacked bars: {xlabel} by kind and {counts.index.name or 'row'}.")
 
 
-def verdict_matrix(blocks: Mapping[str, pd.DataFrame]) -> Figure:
-    """Blocks side by side, one per title, and behind them what the marks mean.
+def verdict_squares(verdicts: pd.DataFrame) -> Figure:
+    """A row of squares per paper, a square per claim: the mark of its verdict and, in green, the share of its
+    comparisons that are supported, where these were judged; below them what the marks mean.
 
-    blocks: {title: verdicts (claims, places)}, a word of `judging.Verdict` in every cell; the index is shown.
+    verdicts: a row per claim, with paper, number, verdict (a word of `judging.Verdict`), k and n.
     """
-    tallest = max(len(block) for block in blocks.values())
-    occurring = {word for block in blocks.values() for word in block.to_numpy().flat}
-    with panels(len(blocks) + 1, 0.19 * tallest + 0.75, 10.5, most=3, grid=False) as (figure, axes):
-        for axis, (title, block) in zip(axes, blocks.items()):
-            _marks(axis, block)
-            places: dict[str, Any] = {"rotation": 50, "ha": "left", "rotation_mode": "anchor", "fontsize": "x-small"}
-            axis.set_xticks(axis.get_xticks(), block.columns, **places)
-            axis.set_yticks(axis.get_yticks(), [plain(name) for name in block.index], fontsize="x-small")
-            axis.tick_params(length=0, pad=3, bottom=False, labelbottom=False, top=False, labeltop=True)
-            axis.set_title(title, fontsize="medium", fontweight="bold", loc="left")
-        key, words = axes[len(blocks)], [word for word in SHADES if word in occurring.union(ALWAYS)]
-        _marks(key, pd.DataFrame(words))
-        for y, word in enumerate(words):
-            key.text(1.3, y + 0.5, word, va="center", fontsize="small")
-        key.text(0, len(words) + 1, "further: other images, or none", va="center", fontsize="small")
-        key.set(xlim=(0, 7), ylim=(max(12, len(words) + 2), -1))
-        key.axis("off")
-    return described(figure, f"Marks of the verdicts of the claims ({listed(blocks)}) by the data they were tested on.")
+    names = [*dict.fromkeys(verdicts["paper"])]
+    words = [word for word in SHADES if word in {*verdicts["verdict"], *ALWAYS}]
+    with panels(1, 0.5 * len(names) + 1.5, 9, grid=False) as (figure, (axis,)):
+        for claim in verdicts.itertuples():
+            x, y = claim.number, names.index(claim.paper)
+            counted = claim.verdict in COUNTED and claim.n
+            _square(axis, x, y, claim.verdict, claim.k / claim.n if counted else 0)
+        below = len(names) + 0.4
+        for place, word in enumerate(words):
+            x, y = 1 + 4 * (place % 4), below + 0.75 * (place // 4)
+            _square(axis, x, y, word, word == Verdict.SUPPORTED, side=0.6)
+            axis.text(x + 0.45, y, word, va="center", fontsize="small")
+        axis.set(xlim=(0.4, verdicts["number"].max() + 0.6), ylim=(below + 0.75 * (-(-len(words) // 4)) - 0.3, -0.6))
+        axis.set_aspect("equal")
+        axis.set_yticks(range(len(names)), names)
+        axis.set_xticks(sorted(set(verdicts["number"])))
+        axis.set_xlabel("number of the claim in its paper")
+        axis.tick_params(length=0, bottom=False, labelbottom=False, top=False, labeltop=True)
+        axis.xaxis.set_label_position("top")
+        for side in axis.spines.values():
+            side.set_visible(False)
+    return described(figure, f"The verdict of every claim of {listed(names)}, with the share of supported comparisons.")
 
 
-def _marks(axis: Axes, words: pd.DataFrame) -> None:
-    """A cell per verdict, in its colour and with its mark."""
-    import seaborn
-
-    ranks = words.map([*SHADES].index)
-    how: dict[str, Any] = {"annot_kws": {"fontweight": "bold", "fontsize": "small"}, "fmt": "", "cbar": False}
-    how |= {"cmap": seaborn.color_palette([*SHADES.values()], as_cmap=True), "vmin": 0, "vmax": len(SHADES) - 1}
-    seaborn.heatmap(ranks, annot=words.map(MARKS.get), ax=axis, linewidths=0.6, linecolor="0.75", **how)
-    axis.set(xlabel="", ylabel="")
+def _square(axis: Axes, x: float, y: float, word: str, share: float, side: float = 0.92) -> None:
+    """A square around (x, y): its lowest part, `share` of it, is green, the rest has the colour of the verdict."""
+    corner = (x - side / 2, y - side / 2)
+    axis.add_patch(Rectangle(corner, side, side, facecolor=SHADES[word], edgecolor="0.6", linewidth=0.6))
+    if share:
+        low = (x - side / 2, y + side / 2 - share * side)
+        axis.add_patch(Rectangle(low, side, share * side, facecolor=SHADES[Verdict.SUPPORTED], linewidth=0))
+    mark = axis.text(x, y, MARKS[word], ha="center", va="center", fontweight="bold", fontsize="small")
+    mark.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])

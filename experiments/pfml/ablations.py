@@ -6,6 +6,7 @@ The default point of all four is one spec, but for the profile paper, where note
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from experiments.methods import runs_of
 from experiments.params import Number, Params, Whole
@@ -71,7 +72,7 @@ def ablation_repulsion_radius(params: RepulsionParams) -> list[RunSpec]:
     )
 
 
-def _ablation(params: Params, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
+def _ablation(params: Any, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
     """What training begins with, for comparison, then PFML at every setting."""
     specs = runs_of([METHODS["untrained"]], params)
     for setting, options in settings.items():

@@ -94,9 +94,14 @@ def ledger_table() -> str:
 
 
 def matrix_table() -> str:
-    verdict_of, short = drawn.verdicts_by_place(verdicts.lines()), claims.short_statements()
-    rows = [(name, cell(short[name]), *map(MARKS.get, verdict_of.loc[name])) for name in claims.stated()]
-    return table(("claim", "in short", *verdict_of), rows)
+    lines, short = verdicts.lines(), claims.short_statements()
+    other = lines[(lines["decides"] == "yes") & (lines["role"] != "named") & (lines["verdict"] != Verdict.NOT_RUN)]
+    rows = []
+    for claim_id, word in verdicts.here().items():
+        own = other[other["claim_id"] == claim_id]
+        elsewhere = [f"{MARKS[line.verdict]} {stored.data_in_words(line.dataset)}" for line in own.itertuples()]
+        rows.append((claim_id, cell(short[claim_id]), MARKS[word], ", ".join(elsewhere)))
+    return table(("claim", "in short", "verdict", "on data that it does not name"), rows)
 
 
 def counts_table() -> str:
@@ -187,7 +192,7 @@ def pictures() -> dict[Path, bytes]:
             floor = _mean(board.loc[board["method"] == "untrained", "R@1"].iloc[0])
             heading = title.removesuffix(", conventional protocol").replace(", ", ",\n", 1)
             largest[heading] = trained.assign(**means, untrained=floor)
-    figures = {"matrix": drawn.matrix(verdicts.made()), "which_loss": rankings(largest, "R@1", names=papers.names())}
+    figures = {"matrix": drawn.squares(verdicts.made()), "which_loss": rankings(largest, "R@1", names=papers.names())}
     made = {}
     for name, figure in figures.items():
         page, small = io.BytesIO(), io.BytesIO()

@@ -318,13 +318,19 @@ def test_gains_are_filled_where_the_whole_interval_lies_above_zero():
     assert axis.get_xlabel() == "difference to PCA (points)"
 
 
-def test_every_cell_of_the_matrix_has_the_mark_of_its_verdict_and_the_key_explains_it():
-    block = pd.DataFrame([["supported", "not run"], ["inconclusive", "contradicted"]], ["01 a", "02 b"], ["x", "y"])
-    figure = comparisons.verdict_matrix({"one": block, "two": block.iloc[:1]})
-    first, second, key = ([text.get_text() for text in axis.texts] for axis in figure.axes)
-    assert first == [MARKS[word] for word in block.to_numpy().flat] and len(second) == 2
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["01 a", "02 b"]
-    assert {"supported", "not interpretable"} <= set(key) and "measured" not in key
+def test_every_claim_has_a_square_with_the_mark_of_its_verdict_and_green_for_what_is_supported():
+    claims = pd.DataFrame(
+        [("one", 1, "supported", 2, 2), ("one", 2, "mixed", 1, 4), ("two", 1, "not interpretable", 3, 4)],
+        columns=["paper", "number", "verdict", "k", "n"],
+    )
+    (axis,) = comparisons.verdict_squares(claims).axes
+    texts = [text.get_text() for text in axis.texts]
+    assert texts[:3] == [MARKS[word] for word in claims["verdict"]]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["one", "two"]
+    green = [patch for patch in axis.patches if patch.get_linewidth() == 0]
+    assert [patch.get_height() / patch.get_width() for patch in green[:2]] == [1, 0.25]
+    assert len(green) == 3, "the third is that of the legend: what is not interpretable counts nothing"
+    assert {"supported", "not interpretable"} <= set(texts) and "measured" not in texts
 
 
 def test_verdicts_are_told_apart_in_grey_by_shade_or_mark():
