@@ -79,17 +79,11 @@ def judge(
         environments: of the lines of the runs; comparisons that mix devices or fingerprints are marked.
 
     Raises:
-        ValueError: an unknown claim id, a table that lacks columns or holds two values for one run, or hits that lack
-            columns.
+        ValueError: the table holds two values for one run.
     """
     claim_ids = list(tests if claim_ids is None else claim_ids)
-    unknown = [claim_id for claim_id in claim_ids if claim_id not in tests]
-    if unknown:
-        raise ValueError(f"claim_ids: no test is stated for {unknown}; stated: {', '.join(tests)}")
     rows, resampled = tables.final_rows(table), {}
     if hits is not None:
-        if missing := [name for name in tables.HITS if name not in hits.columns]:
-            raise ValueError(f"hits lacks the columns {missing}; `results.hits` gives {tables.HITS}")
         resampled = {context: tables.resampled_cells(group) for context, group in hits.groupby(tables.CONTEXT)}
     how: dict[str, Any] = {"trials": trials or {}, "environments": environments or {}}
     how |= {"resampled": resampled, "floor": FEATURES if pretrained else START}

@@ -64,8 +64,6 @@ def dots(
     methods = [method for method, _ in order]
     theirs: dict[str, pd.DataFrame] = {}
     if published is not None:
-        absent = {"dataset", "method", "metric", "value"} - set(published)
-        check(not absent, f"published lacks the columns {sorted(absent)}")
         known = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
         check(len(known) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
         theirs = dict(list(known.groupby("metric")))
@@ -328,10 +326,7 @@ def lines(
 
     band: what a line with a band and the band are, "mean, range over seeds"; it stands above the legend.
     """
-    check(len(series) > 0, "series is empty")
     for name, arrays in series.items():
-        alike = len(arrays) in (2, 4) and len({len(array) for array in arrays}) == 1
-        check(alike, f"series[{name!r}] must be (x, y) or (x, y, low, high)")
         check(band or len(arrays) == 2, f"band: say what the line and the band of series[{name!r}] are")
     with panels(1, 3.6, width=6.5) as (figure, (axis,)):
         for i, (name, (x, y, *ends)) in enumerate(series.items()):

@@ -18,7 +18,6 @@ from experiments.figures.style import (
     PLAIN,
     WIDTH,
     Names,
-    check,
     described,
     legend,
     listed,
@@ -32,8 +31,6 @@ def ratios(rows: pd.DataFrame, xlabel: str) -> Figure:
 
     rows: columns label, kind (a marker and a colour each) and ratio, a positive number.
     """
-    check(len(rows) > 0, "rows is empty")
-    check((rows["ratio"] > 0).all(), "ratio must be positive")
     labels = list(dict.fromkeys(rows["label"]))
     shown = dict(zip(dict.fromkeys(rows["kind"]), zip(("#0072B2", "#D55E00", "#009E73"), MARKERS)))
     with panels(1, 0.21 * len(labels) + 1.3, width=WIDTH) as (figure, (axis,)):
@@ -62,7 +59,6 @@ def growth(
 
     charts: (title, axis title of the size, axis title of what grows, {name: (sizes, values)}).
     """
-    check(len(charts) > 0, "charts is empty")
     with panels(len(charts), 3.1, WIDTH, most=2) as (figure, axes):
         for axis, (title, xlabel, ylabel, series) in zip(axes, charts):
             for i, (name, (sizes, values)) in enumerate(series.items()):
@@ -88,7 +84,6 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
 
     points: columns paper, own (whether the method is the paper's), theirs and ours.
     """
-    check(len(points) > 0, "points is empty")
     papers = list(dict.fromkeys(points["paper"]))
     with panels(len(papers), 3.1, most=min(3, len(papers)), extra=0.4) as (figure, axes):
         for axis, paper in zip(axes, papers):
@@ -115,7 +110,6 @@ def gains(
     effects: by candidate, named "METHOD (how)", (difference, low, high); infinite bounds leave the figure.
     against: the reference. measured: what the differences are of, and over how much, for the title.
     """
-    check(len(effects) > 0, "effects: there is no candidate to draw")
     rows = list(effects.items())[::-1]
     with panels(1, 0.27 * len(rows) + 1.3, WIDTH) as (figure, (axis,)):
         for y, (name, (effect, low, high)) in enumerate(rows):
@@ -138,7 +132,6 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
     tuned: whether a search chose the method's settings; a hollow dot has default ones. untrained: of the
     features before training, in words below the panel and, where it lies among the methods, as a line.
     """
-    check(len(data) > 0, "data has no data set")
     data = {title: table.sort_values("mean", ascending=False, ignore_index=True) for title, table in data.items()}
     tallest = max(len(table) for table in data.values())
     with panels(len(data), 0.25 * tallest + 1.3, width=3.7 * len(data)) as (figure, axes):
@@ -189,8 +182,6 @@ def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Fig
 
     shades: {column: colour}.
     """
-    check(len(counts) > 0, "counts has no rows")
-    check(set(counts) <= set(shades), f"shades has no colour for {[name for name in counts if name not in shades]}")
     with panels(1, 0.4 * len(counts) + 1.6, width=6.8, grid=False) as (figure, (axis,)):
         look: dict[str, Any] = {"color": dict(shades), "edgecolor": "0.4", "linewidth": 0.7, "width": 0.8}
         counts.plot.barh(stacked=True, ax=axis, legend=False, **look)

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from dmlrepro import retrieval
-from experiments import cli
 from experiments.across import unlabelled, your_images
 from experiments.across.your_images import YourImages
 from experiments.analysis import saving
@@ -235,12 +234,3 @@ def test_a_loss_of_labels_refuses_images_without(tmp_path):
     params = YourImages.configured({"dataset": f"folder:{tmp_path / 'heap'}", "steps": 1})
     with pytest.raises(ValueError, match=r"Triplet learns from labels, and heap@.* has none; sort the images"):
         runs.run(spec_of(your_images.offered()["Triplet"], params).replace(batch_size=8))
-
-
-def test_an_unreadable_file_stops_the_command_before_training(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
-    dataset = folder(tmp_path / "photos", 8, 3)
-    (tmp_path / "photos" / "class 1" / "broken.jpg").write_bytes(b"no image")
-    assert cli.main(["train", "01", "-p", "dataset", dataset, "-p", "methods", "['Triplet']", "--jobs", "1"]) == 2
-    assert "1 of 25 files are no readable images" in capsys.readouterr().err
-    assert not list((tmp_path / "cache").glob("runs/*"))

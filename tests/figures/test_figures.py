@@ -248,30 +248,16 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: charts.dots(table().drop(columns=["seed", "value"]), "R@1"), r"lacks the columns \['seed', 'value'\]"),
         (lambda: charts.dots(table(), ["R@1", "NMI"]), r"no \['NMI'\], it has R@1, MAP@R"),
         (
             lambda: charts.dots(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"),
             "several values of dataset",
         ),
         (lambda: charts.dots(table(), "R@1", THEIRS[THEIRS.method == "HIST"]), "no row of R@1 and a method in"),
-        (lambda: charts.dots(table(), "R@1", THEIRS.drop(columns="dataset")), r"published lacks.*dataset"),
         (lambda: charts.ablation(LEVELS, "alpha", "R@1", CURVE, reference=1), r"reference 1.*\[0\.0, 3\.0\]"),
         (lambda: charts.ablation(LEVELS, "alpha", "R@1", {"CUB": {2: 68.2}}), "no level in common"),
         (lambda: charts.ablation(LEVELS, "delta", "R@1"), r"'delta'.*alpha=0"),
-        (lambda: comparisons.gains({}, "PCA", "nothing"), "effects: there is no candidate"),
-        (lambda: comparisons.rankings({}, "R@1"), "no data set"),
-        (lambda: comparisons.tallies(TALLIES, {"right": "#009E73"}, "claims"), r"shades has no colour for \['open'\]"),
-        (lambda: charts.lines({"a": ([1, 2], [1])}, "x", "y"), r"series\['a'\]"),
         (lambda: charts.lines({"a": ([1], [3], [2], [4])}, "x", "y"), "band: say what the line and the band of series"),
-        (
-            lambda: images.retrieved(pixels(2, 8, 8), pixels(2, 3, 8, 8), np.ones((2, 2))),
-            r"correct.*\(2, 3\).*\(2, 2\)",
-        ),
-        (lambda: images.samples([], []), "names"),
-        (lambda: images.samples([[np.zeros((8, 8))]], ["a"]), "images must be uint8.*float64"),
-        (lambda: planes.proxy_maps({"a": STATE | {"labels": [0]}}), r"a: points must be \(N, 2\), one per label"),
-        (lambda: planes.field([0, 1], [0, 1], {"u": np.eye(2)}, {"u": np.eye(2)}), r"forces\['u'\]"),
     ],
 )
 def test_mistakes_are_named(draw, message):

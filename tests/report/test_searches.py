@@ -108,7 +108,7 @@ def test_the_reader_and_the_notebook_decide_before_the_search_and_the_profile_af
     assert (spec.lr, spec.head_lr, spec.loss_lr["proxies"]) == (5e-4, 1e-3, 0.05)
     assert spec.loss_options["alpha"] == options["alpha"]
     levels = [spec.loss_options for spec in specs("15", "PFML", alphas=[1.0, 3.0])]
-    assert [(level["alpha"], level["delta"]) for level in levels] == [(1, options["delta"]), (3, options["delta"])]
+    assert {(level["alpha"], level["delta"]) for level in levels} == {(1, options["delta"]), (3, options["delta"])}
 
 
 @pytest.mark.parametrize("values", [{"profile": "quick"}, {"steps": 3}, {"batch_size": 60}, {"embedding_size": 32}])
