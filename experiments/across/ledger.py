@@ -7,6 +7,7 @@ those of the other notebooks.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -30,10 +31,12 @@ class LedgerParams(Params):
 def counts(ledger: Ledger) -> pd.DataFrame:
     """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
     of SHADES)."""
-    verdicts = pd.Series(ledger.here, dtype=object).map(str)
-    papers = verdicts.index.str.partition("-").get_level_values(0).map(claims.name_of)
-    table = pd.crosstab(papers.rename("paper"), verdicts.rename("verdict").to_numpy(), colnames=["verdict"])
-    return table.reindex(index=papers.unique(), columns=[str(name) for name in comparisons.SHADES if name in {*table}])
+    verdicts = [str(word) for word in ledger.here.values()]
+    papers = [claims.name_of(claim_id.partition("-")[0]) for claim_id in ledger.here]
+    table = pd.crosstab(np.array(papers), np.array(verdicts), rownames=["paper"], colnames=["verdict"])
+    return table.reindex(
+        index=[*dict.fromkeys(papers)], columns=[str(name) for name in comparisons.SHADES if name in {*verdicts}]
+    )
 
 
 def squares(ledger: Ledger) -> Figure:

@@ -227,13 +227,11 @@ def notebooks_table() -> str:
     rows = []
     for name, row in answers().items():
         marks = " ".join(MARKS[verdicts.here()[claim_id]] for claim_id in catalogue.find(name).settled)
-        minutes = (_minutes(hours[profile, name]) for profile in reversed(saving.PROFILES))
+        minutes = []
+        for spent in (60 * hours[profile, name] for profile in reversed(saving.PROFILES)):
+            minutes.append("–" if pd.isna(spent) else "<1" if spent < 1 else f"{spent:,.0f}")
         rows.append((f"[{name}]({name}.ipynb)", row["question"], row["short"], marks, *minutes))
     return table(("notebook", "question", "answer", "verdicts", "quick", "small", "paper"), rows)
-
-
-def _minutes(hours: float) -> str:
-    return "–" if pd.isna(hours) else "<1" if hours < 1 / 60 else f"{60 * hours:,.0f}"
 
 
 def errata_table() -> str:

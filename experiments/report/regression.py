@@ -34,15 +34,12 @@ def accept(names: Iterable[str]) -> None:
         new["tolerance"] = goldens.tolerances(new, goldens.deviations(repeats(study), early))
         new = new.drop(columns="seeds")
         path = goldens.path_of(params)
-        if path.exists():
-            old = goldens.read(path)
-            joined = old.merge(new, on=goldens.IDENTITY, how="outer", suffixes=("_old", "_new"))
-            moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
-            print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
-            if len(moved):
-                print(moved.to_string(index=False))
-        else:
-            print(f"{params.notebook}: {len(new)} golden values, the first ones")
+        old = goldens.read(path) if path.exists() else new.head(0)
+        joined = old.merge(new, on=goldens.IDENTITY, how="outer", suffixes=("_old", "_new"))
+        moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
+        print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
+        if len(moved):
+            print(moved.to_string(index=False))
         write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
 
 

@@ -50,16 +50,14 @@ def _judged() -> list[tuple[stored.Stored, Judged]]:
 def lines() -> pd.DataFrame:
     """Every verdict that results/ allows, as `ledger.ordered` has them: `Judged.verdicts` with label, plain_label and
     stem."""
-    judged = [
-        of_table.verdicts.assign(
-            label=saved.label,
-            plain_label=saved.plain_label,
-            stem=saved.stem,
-            regime=_regime(saved),
-            frozen="" if _is_pilot(saved) else claims.frozen()["commit"][:12],
-        )
-        for saved, of_table in _judged()
-    ]
+    judged, frozen = [], claims.frozen()
+    for saved, of_table in _judged():
+        # how far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone
+        part = "head" if saved.parameters.get("freeze_trunk") else saved.parameters.get("train_from")
+        pilot = saved.profile == "small" and saved.stem in frozen["pilots"]
+        added = {"label": saved.label, "plain_label": saved.plain_label, "stem": saved.stem}
+        added |= {"regime": 2 if part == "head" else 1 if part else 0, "frozen": "" if pilot else frozen["commit"][:12]}
+        judged.append(of_table.verdicts.assign(**added))
     if not judged:  # results/ has no table yet
         return pd.DataFrame(columns=[*COLUMNS, "plain_label"])
     whole = pd.concat(judged, ignore_index=True)
@@ -102,9 +100,8 @@ def robust() -> pd.DataFrame:
             compared = [row.compared for row in compared if line.dataset == tables.SYNTHETIC or _is_of(line, row)]
             same = [of_other[name] == getattr(line, name) for name in ("claim_id", "dataset", "backbone", "protocol")]
             words = of_other.loc[np.logical_and.reduce(same), "verdict"] if line.claim_id in other else ()
-            rows[line.Index] = robustness.checked(
-                line, compared, tests[line.claim_id], next(iter(words), None), lines_of[line.claim_id]
-            )
+            word = next(iter(words), None)
+            rows[line.Index] = robustness.checked(line, compared, tests[line.claim_id], word, lines_of[line.claim_id])
     return pd.DataFrame.from_dict(rows, orient="index", columns=[*robustness.CHECKS])
 
 
@@ -139,16 +136,6 @@ def _hits(study: Study, saved: stored.Stored) -> pd.DataFrame | None:
         with suppress(records.NotMeasured):
             return results.hits(map(runs.as_measured, runs.run_all(specs, record=file)), params)
     return None
-
-
-def _regime(saved: stored.Stored) -> int:
-    """How far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone."""
-    part = "head" if saved.parameters.get("freeze_trunk") else saved.parameters.get("train_from")
-    return 2 if part == "head" else 1 if part else 0
-
-
-def _is_pilot(saved: stored.Stored) -> bool:
-    return saved.profile == "small" and saved.stem in claims.frozen()["pilots"]
 
 
 def by_claim() -> dict[str, pd.DataFrame]:
