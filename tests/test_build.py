@@ -1,5 +1,6 @@
 """`make results` goes on after a kill, ends what the killed build left behind, and waits for a living one."""
 
+import itertools
 import re
 import shutil
 import signal
@@ -52,6 +53,14 @@ def repository(tmp_path):
 def started_build(repository: Path) -> subprocess.Popen:
     command = [sys.executable, "workflow/build.py", "quick"]
     return subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def built(repository: Path) -> str:
+    """What a build that succeeds has printed."""
+    process = started_build(repository)
+    printed = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, printed
+    return printed
 
 
 def marked(repository: Path) -> list[psutil.Process]:
@@ -132,34 +141,25 @@ def published(repository):
     return repository
 
 
-def damages(path: Path):
-    """Contents that a file may be left with: none, nothing, half, another letter, what somebody typed."""
-    whole = path.read_bytes()
-    return [None, b"", whole[: len(whole) // 2], whole[:-1] + b"x", b"{}", b"[1]"]
-
-
-@pytest.mark.parametrize("part", [*provenance.PARTS, ".json"])
-def test_whatever_is_not_as_it_was_saved_is_named_and_made_anew(published, part):
+def test_whatever_is_not_as_it_was_saved_is_named_and_made_anew(published):
     """In results/ it is published again, in the build folder its notebook is executed again."""
-    for folder, mark, left in (("results", "a.published", "a.done"), ("build", "a.done", "")):
-        path = published / folder / "quick" / f"a{part}"
+    folders = [published / folder / "quick" for folder in ("build", "results")]
+    for part, folder in itertools.product([*provenance.PARTS, ".json"], folders):
+        path, published_again = folder / f"a{part}", folder == folders[1]
         whole = path.read_bytes()
-        for content in damages(path):
+        for content in (None, b"", whole[: len(whole) // 2], whole[:-1] + b"x", b"{}", b"[1]"):
             path.unlink() if content is None else path.write_bytes(content)
-            build.undo_edits(published / "build" / "quick", published / "results" / "quick")
-            assert not (published / "build" / "quick" / mark).exists(), (path, content)
-            assert (published / "build" / "quick" / left).exists()
-            (published / "build" / "quick" / mark).touch()
+            build.undo_edits(*folders)
+            assert (folders[0] / "a.done").exists() == published_again, (path, content)
+            assert not (published_again and (folders[0] / "a.published").exists()), (path, content)
             path.write_bytes(whole)
-    path.write_text("60.0\n")
-    assert f"quick/a{part} is " in built(published)
-
-
-def test_a_notebook_of_the_build_that_was_cut_is_executed_again(published):
-    path = published / "build" / "quick" / "a.ipynb"
-    path.write_text('{"cells": [')
-    assert "quick/a.ipynb is no complete notebook: its notebook is executed again" in built(published)
-    assert not path.with_suffix(".done").exists()
+            for mark in ("a.done", "a.published"):
+                (folders[0] / mark).touch()
+    (folders[0] / "a.csv").write_text("60.0\n")
+    (folders[0] / "a.ipynb").write_text('{"cells": [')
+    printed = built(published)
+    assert "quick/a.csv is " in printed and "quick/a.ipynb is no complete notebook: its notebook is executed" in printed
+    assert not (folders[0] / "a.done").exists()
 
 
 @pytest.mark.parametrize(
@@ -194,11 +194,3 @@ def test_what_make_is_told_is_never_a_command(tmp_path):
     assert f"workflow/build.py|{bad}|{bad}|" in (tmp_path / "said").read_text()
     assert f"summary|build/{bad}|" in (tmp_path / "said").read_text()
     assert not (tmp_path / "x").exists()
-
-
-def built(repository: Path) -> str:
-    """What a build that succeeds has printed."""
-    process = started_build(repository)
-    printed = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, printed
-    return printed

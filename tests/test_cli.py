@@ -46,24 +46,6 @@ def test_pages_refuse_costs_that_somebody_edited(copy, capsys):
     assert f"{costs} is not what was saved" in error and "`make results`" in error
 
 
-def test_a_number_edited_beside_an_emptied_record_does_not_stay(copy, tmp_path):
-    name = "16_pfml_ablation_repulsion_radius"
-    build = tmp_path / "build"
-    build.mkdir()
-    for path in copy.glob(f"{name}.*"):
-        shutil.copy(path, build)
-    table = copy / f"{name}.csv"
-    rows = saving.read(table)
-    rows.loc[rows.index[rows["metric"] == "R@1"][0], "value"] = 99.0
-    table.write_text(saving.to_csv(rows))
-    table.with_suffix(".json").write_text("")
-    assert f"{name}.json is no record" in publishing.outdated(build, copy)[name]
-    with pytest.raises(ValueError, match=rf"{name}\.json is no record of a table.*`make results`"):
-        publishing.difference(build, copy)
-    assert publishing.publish(build, copy) == (1, 1)
-    assert table.read_bytes() == (QUICK / f"{name}.csv").read_bytes()
-
-
 @pytest.mark.parametrize("named", [[], [MAGNET]])
 def test_a_committed_table_of_older_code_is_named_and_the_command_fails(named, copy, tmp_path, capsys):
     build = tmp_path / "build" / "quick"

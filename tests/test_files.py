@@ -16,20 +16,13 @@ ROOT = Path(files.__file__).parents[1]
 ARRAY = np.arange(600, dtype=np.uint8).reshape(2, 300)
 
 
-def cut(content: bytes) -> bytes:
-    return content[: len(content) // 2]
-
-
-def flipped(content: bytes) -> bytes:
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
-
-
-def emptied(content: bytes) -> bytes:
-    return b""
-
-
-DAMAGE = (cut, flipped, emptied)
+DAMAGE = {  # a file that is cut, has another bit, or is empty
+    "cut": lambda content: content[: len(content) // 2],
+    "flipped": lambda content: (
+        (half := len(content) // 2) and content[:half] + bytes([content[half] ^ 4]) + content[half + 1 :]
+    ),
+    "emptied": lambda content: b"",
+}
 
 
 @pytest.fixture
@@ -46,9 +39,9 @@ def mapped(build=lambda: iter([ARRAY[:1], ARRAY[1:]]), key: object = "key") -> n
     return files.mapped_array(files.cache_root() / "arrays", key, ARRAY.shape, ARRAY.dtype, build)
 
 
-def only(folder: Path) -> Path:
+def only(folder: Path, pattern: str = "[!.]*") -> Path:
     """What a folder has, but for hidden lock files."""
-    (path,) = folder.glob("[!.]*")
+    (path,) = folder.glob(pattern)
     return path
 
 
@@ -64,7 +57,7 @@ def test_an_array_is_built_once(cache, array):
 
 
 @pytest.mark.parametrize("array", [kept, mapped])
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_array_is_named_set_aside_and_made_anew(cache, array, damage):
     array()
     folder = only(cache / "arrays")
@@ -124,7 +117,7 @@ def sealed(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("name", ["a", files.SUMS])
 def test_a_damaged_file_of_a_sealed_folder_is_found(sealed, name, damage):
     (sealed / name).write_bytes(damage((sealed / name).read_bytes()))
@@ -195,17 +188,12 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path):
     assert writer.stdout.readline() == b"written\n"
     writer.kill()
     writer.communicate()
-    left = only_hidden(tmp_path)
+    left = only(tmp_path, f"{files.TEMPORARY}*")
     files.write_text(tmp_path / "new", "whole")
-    assert only_hidden(tmp_path) == left  # its maker may be alive
+    assert only(tmp_path, f"{files.TEMPORARY}*") == left  # its maker may be alive
     os.utime(left, (long_ago := time.time() - 1.1 * files.DAY, long_ago))
     files.write_text(tmp_path / "new", "whole")
     assert only(tmp_path).read_text() == "whole" and not list(tmp_path.glob(".*"))
-
-
-def only_hidden(folder: Path) -> Path:
-    (path,) = folder.glob(f"{files.TEMPORARY}*")
-    return path
 
 
 # Places
@@ -225,23 +213,14 @@ def installed(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME moves the user's cache folder on Linux only")
-def test_an_installed_package_keeps_things_in_the_users_cache_folder(installed):
+def test_without_a_repository_things_are_kept_in_the_users_cache_folder_or_in_a_chosen_one(installed, monkeypatch):
     assert files.cache_root() == installed / "user" / "dmlrepro"
     assert files.data_root() == installed / "user" / "dmlrepro" / "data"
-
-
-def test_a_chosen_folder_counts_from_the_working_directory_where_there_is_no_repository(installed, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_CACHE", "kept")
+    monkeypatch.setenv("DMLREPRO_CACHE", "kept")  # counts from the working directory
     assert files.cache_root() == installed / "work" / "kept"
-
-
-def test_what_only_a_repository_has_is_refused_without_one(installed):
     assert files.find_repository() is None
     with pytest.raises(FileNotFoundError, match="change into a clone"):
         files.repository_root()
-
-
-def test_an_installed_package_has_no_commit(installed):
     assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}
 
 

@@ -1,10 +1,7 @@
 """Imports point one way, as CONTRIBUTING.md says: read from the source of every file, lazy imports included."""
 
 import ast
-import graphlib
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -48,6 +45,16 @@ FLOORS = (
 FLOOR = {place: number for number, places in enumerate(FLOORS) for place in places}
 
 
+def place(name: str) -> str:
+    """The folder, or the file where it lies in none."""
+    return ".".join(name.split(".")[:2])
+
+
+def paper(name: str) -> str:
+    """The package of a paper in which a module lies; "" for others."""
+    return place(name) if place(name) in PAPERS else ""
+
+
 def imported(tree: ast.AST) -> set[str]:
     """The modules of ours that a tree imports; `from a import b` is a.b where that is a module, else a."""
     modules = set()
@@ -61,28 +68,12 @@ def imported(tree: ast.AST) -> set[str]:
     return {name for name in modules if name.split(".")[0] in PACKAGES}
 
 
-def looked_into(text: str) -> set[str]:
-    """The modules of papers that a file imports when it runs: methods.py, as papers.py does, or all."""
-    if "papers.packages()" in text:
-        return {
-            name for name in FILES if name.startswith(tuple(f"{each}." for each in (*PAPERS, "experiments.across")))
-        }
-    named = 'import_module(f"{package}.methods")' in text
-    return {name for name in FILES if named and paper(name) and name.endswith(".methods")}
-
-
-def paper(name: str) -> str:
-    """The package of a paper in which a module lies; "" for others."""
-    return place(name) if place(name) in PAPERS else ""
-
-
-def place(name: str) -> str:
-    """The folder, or the file where it lies in none."""
-    return ".".join(name.split(".")[:2])
-
-
 TEXTS = {name: path.read_text(encoding="utf8") for name, path in FILES.items()}
 IMPORTS = {name: imported(ast.parse(text)) - {name} for name, text in TEXTS.items()}  # in functions too
+LOOKED_INTO = {  # the modules of papers that two files import by name when they run
+    "experiments.papers": {name for name in FILES if paper(name) and name.endswith(".methods")},
+    "experiments.report.catalogue": {name for name in FILES if paper(name) or place(name) == "experiments.across"},
+}
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
@@ -152,20 +143,11 @@ def test_a_loss_imports_the_vmf_what_all_losses_share_and_its_engine_only(name):
 
 
 def test_no_circle_of_files_and_none_of_folders():
-    assert cycle({name: IMPORTS[name] | looked_into(text) for name, text in TEXTS.items()}) == []
+    assert cycle({name: targets | LOOKED_INTO.get(name, set()) for name, targets in IMPORTS.items()}) == []
     folders: dict[str, set[str]] = {}
     for name, targets in IMPORTS.items():
         folders.setdefault(place(name), set()).update(place(target) for target in targets)
     assert cycle({name: targets - {name} for name, targets in folders.items()}) == []
-
-
-def test_what_looks_into_papers_imports_what_lies_there():
-    above, among = (looked_into(TEXTS[f"experiments.{name}"]) for name in ("report.catalogue", "papers"))
-    assert {name for name in FILES if paper(name) and name != paper(name)} < above
-    assert among == {name for name in above if name.endswith(".methods")} and len(among) == len(PAPERS) == 5
-
-
-def test_a_circle_is_seen():
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
 
 
@@ -182,26 +164,20 @@ def test_a_package_imports_nothing():
     assert {name: IMPORTS[name] for name, path in FILES.items() if path.name == "__init__.py" and IMPORTS[name]} == {}
 
 
-def changes(modules: list[str], folder: Path) -> list[str]:
-    """What modules that lie in a folder change in others when they are imported, see one_by_one.py."""
-    script = [sys.executable, str(ROOT / "tests" / "one_by_one.py"), *modules]
-    where = os.environ | {"PYTHONPATH": str(folder)}
-    return subprocess.run(script, env=where, capture_output=True, text=True, check=True).stdout.splitlines()
+def changed(tree: ast.Module) -> list[str]:
+    """What a module changes of what it imports, when it is imported itself: by an assignment, or a call of a method."""
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {alias.asname or alias.name.split(".")[0] for node in imports for alias in node.names}
+    statements = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    parts = [part for node in statements for part in ast.walk(node)]
+    parts = [part for part in parts if isinstance(getattr(part, "ctx", None), ast.Store)]
+    calls = [node.value.func for node in statements if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    parts += [function for function in calls if isinstance(function, ast.Attribute)]
+    return [ast.unparse(part) for part in parts if {n.id for n in ast.walk(part) if isinstance(n, ast.Name)} & names]
 
 
 def test_no_import_changes_another_module():
-    lower_first = graphlib.TopologicalSorter(IMPORTS).static_order()
-    assert changes([name for name in lower_first if name != "experiments.__main__"], ROOT) == []
-
-
-def test_a_changed_module_is_seen(tmp_path):
-    (tmp_path / "toy").mkdir()
-    texts = {
-        "__init__": "",
-        "low": "COLORS = {}\nNAMES = [{}]\n",
-        "high": "from toy import low\nlow.NAMES[0]['a'] = 1\n",
-    }
-    for name, text in (texts | {"top": "from toy.low import COLORS\nCOLORS |= {'b': 2}\n"}).items():
-        (tmp_path / "toy" / f"{name}.py").write_text(text)
-    changed = changes(["toy.low", "toy.high", "toy.top"], tmp_path)
-    assert changed == ["toy.high changes toy.low.NAMES", "toy.top changes toy.low.COLORS"]
+    found = {name: changed(ast.parse(text)) for name, text in TEXTS.items() if name != "experiments.__main__"}
+    assert {name: names for name, names in found.items() if names} == {}
+    text = "from toy import low\nfrom toy.low import COLORS\nlow.NAMES[0]['a'] = 1\nCOLORS |= {}\nlow.NAMES.append(2)\n"
+    assert changed(ast.parse(text)) == ["low.NAMES[0]['a']", "COLORS", "low.NAMES.append"]

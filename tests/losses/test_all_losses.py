@@ -82,11 +82,12 @@ LABELS = {
 def case(name, dtype=torch.float64):
     """A loss, the embeddings of a batch and the second argument, labels or momentum embeddings."""
     torch.manual_seed(1)
-    loss = ALL[name]()
+    loss = (ALL | FORMS)[name]()
     loss = loss.double() if dtype == torch.float64 else loss
     z = torch.randn(B, D, dtype=torch.float64)
-    second = z + 0.1 * torch.randn(B, D, dtype=torch.float64) if name in UNLABELLED else LABELS["some absent"]
-    return loss, z.to(dtype).requires_grad_(), second.to(dtype) if name in UNLABELLED else second
+    unlabelled = name.split(",")[0] in UNLABELLED
+    second = z + 0.1 * torch.randn(B, D, dtype=torch.float64) if unlabelled else LABELS["some absent"]
+    return loss, z.to(dtype).requires_grad_(), second.to(dtype) if unlabelled else second
 
 
 def batches(name):
@@ -123,27 +124,44 @@ def fixed_draws(monkeypatch):
     monkeypatch.setattr(nivmf, "resumed_sample", sample)
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL) - {"Margin"}))  # it draws other triplets in every call
+DERIVED = sorted(set(ALL) - {"Margin"})  # it draws other triplets in every call
+FORMS = {"PLM, attached": by_contract(losses.PLM, num_proxies=3, k=5, detach_similarity=False)}
+FORMS |= {
+    f"nivmf, {name}": by_contract(losses.NivMF, distance="nivmf", jacobian=name, **NARROW) for name in nivmf.JACOBIANS
+}
+
+
+@pytest.mark.parametrize("name", [*DERIVED, *FORMS])
 @pytest.mark.parametrize("upstream", ["constant", "the value"])
 def test_second_derivatives_are_right_whatever_the_upstream_gradient(name, upstream, fixed_draws):
-    """And the first ones: changes along a direction, analytic and by differences."""
+    """And the first ones: changes along a direction of embeddings and weights, analytic and by differences."""
     loss, z, second = case(name)
-    direction, step = torch.randn(z.shape, dtype=z.dtype, generator=torch.Generator().manual_seed(2)), 1e-6
-    ends = [(z + sign * step * direction).detach().requires_grad_() for sign in (1, -1)]
+    # the targets of PLM are constants, so that its slopes at the weights are not those of its value
+    points, generator, step = [z, *(loss.parameters() if name != "PLM" else ())], torch.Generator().manual_seed(2), 1e-6
+    directions = [torch.randn(point.shape, dtype=z.dtype, generator=generator) for point in points]
 
-    def gradient(at, **graph):
-        value = loss(at, second)
+    def gradients(**graph):
+        value = loss(z, second)
         scale = torch.ones_like(value) if upstream == "constant" else value
-        return torch.autograd.grad(value, at, scale, **graph)[0]
+        return value.item(), torch.autograd.grad(value, points, scale, materialize_grads=True, **graph)
 
-    first, values = gradient(z, create_graph=True), [loss(end, second).item() for end in ends]
+    def moved(by):
+        for point, direction in zip(points, directions):
+            point.data += by * direction
+
+    value, first = gradients(create_graph=True)
+    analytic = torch.autograd.grad(first, points, directions, materialize_grads=True)
+    moved(step)
+    above, first_above = gradients()
+    moved(-2 * step)
+    below, first_below = gradients()
     if upstream == "constant":
-        along = (values[0] - values[1]) / (2 * step)
-        assert (first * direction).sum().item() == pytest.approx(along, rel=1e-5, abs=1e-7 * abs(values[0]))
-    analytic = torch.autograd.grad(first, z, direction)[0]
-    expected = (gradient(ends[0]) - gradient(ends[1])) / (2 * step)
-    assert expected.abs().max() > 0
-    assert (analytic - expected).abs().max() <= 1e-5 * expected.abs().max()
+        slope = sum((gradient * direction).sum().item() for gradient, direction in zip(first, directions))
+        assert slope == pytest.approx((above - below) / (2 * step), rel=1e-5, abs=1e-7 * abs(value))
+    for found, *ends in zip(analytic, first_above, first_below, strict=True):
+        expected = (ends[0] - ends[1]) / (2 * step)
+        assert expected.any()
+        assert (found - expected).abs().max() <= 3e-5 * expected.abs().max()
 
 
 @pytest.mark.parametrize("name", ["C1", "CCPContrastive", "CCPTriplet", "CCPMultiSimilarity"])

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from device_work import LargestTensor
 
 from dmlrepro.losses import mean_field
@@ -330,89 +329,3 @@ def test_a_mean_field_without_a_direction_is_named(name, wrong):
     loss.mean_fields.data[3] = wrong
     with pytest.raises(ValueError, match=r"mean_fields have a norm of .* in row 3"):
         loss(torch.randn(2, 3), torch.tensor([0, 1]))
-
-
-def everywhere(seed, labels=(0, 0, 0, 1, 1, 2, 2, 2)):
-    """Samples of all classes and their mean fields."""
-    x, labels = batch(seed, labels)
-    generator = torch.Generator().manual_seed(seed + 50)
-    return x, labels, torch.randn(3, 3, dtype=torch.float64, generator=generator)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_eq_10_is_the_resummation_of_eq_9_less_its_unstable_terms(seed):
-    """Eqs. 16 and 17: within the logarithms, and less the constants that a class has with itself."""
-    x, labels, fields = everywhere(seed)
-    sets, attract_repel = members(labels.tolist()), exponentials(**SHARPNESS)
-    alpha, beta, _ = SHARPNESS.values()
-
-    def mean(c, k, phi):
-        pairs = [(i, j) for i in sets[c] for j in sets[k]]
-        return sum(resummed(x, i, j, fields[c], fields[k])(phi) for i, j in pairs) / len(pairs)
-
-    attract, repel = attract_repel
-    expected = 0
-    for c in sets:
-        own = mean(c, c, attract) / 2 + attract(torch.zeros((), dtype=torch.float64)) / 2  # d(M_c, M_c) = 0
-        expected += torch.log(1 + own) / (3 * alpha)
-        for k in sets:
-            if c != k:
-                both = mean(c, k, repel) + repel(distance(fields[c], fields[k]))
-                expected += torch.log(1 + both) / (6 * beta)
-    value = mean_field.mean_field_class_wise_multi_similarity(x, labels, fields, **SHARPNESS, averaging="paper")
-    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
-
-
-def test_what_the_resummation_leaves_out_is_of_second_order():
-    """Only products of two fluctuations are dropped: half the spread, a quarter of the error."""
-    x, labels, fields = everywhere(4)
-    _, repel = exponentials(**SHARPNESS)
-    errors = []
-    for spread in (1e-2, 5e-3):
-        near = fields[labels] + spread * x
-        exact = sum(pair(near, i, j)(repel) for i in range(3) for j in range(3, 5))
-        approximate = sum(resummed(near, i, j, fields[0], fields[1])(repel) for i in range(3) for j in range(3, 5))
-        errors.append(abs(exact - approximate).item())
-    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
-
-
-def best_field(embeddings, alpha=0.01, margin=0.0, loss="MFCWMS"):
-    """Direction of the mean field that minimises the attraction of one class."""
-    labels = torch.zeros(len(embeddings), dtype=torch.int64)
-    field = embeddings.mean(0, keepdim=True).clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([field], max_iter=200, tolerance_grad=1e-14, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimizer.zero_grad()
-        if loss == "MFCWMS":
-            value = mean_field.mean_field_class_wise_multi_similarity(embeddings, labels, field, alpha, 80.0, 0.8)
-        else:
-            value = mean_field.mean_field_contrastive(embeddings, labels, field, margin, 0.3)
-        value.backward()
-        return value
-
-    optimizer.step(closure)
-    return F.normalize(field.detach()[0], dim=0)
-
-
-def off(embeddings, spread, **options):
-    """Distance of the best mean field from the class mean, on the sphere, over the spread of the class."""
-    center = F.normalize(F.normalize(embeddings, dim=1).mean(0), dim=0)
-    return ((best_field(embeddings, **options) - center).norm() / spread).item()
-
-
-def a_class(spread, count=12, dim=8):
-    generator = torch.Generator().manual_seed(0)
-    center = F.normalize(torch.randn(dim, dtype=torch.float64, generator=generator), dim=0)
-    noise = torch.randn(count, dim, dtype=torch.float64, generator=generator).exp()  # skewed: mean and centre differ
-    return F.normalize(center + spread * (noise - noise.mean(0)) / noise.std(), dim=1)
-
-
-def test_the_best_mean_field_is_the_class_mean_to_first_order():
-    """A statement on the linear part of the attraction. MFCont. without a margin has no other; that of MFCWMS bends
-    with alpha, and at 40 the farthest samples decide, unless the class is narrow."""
-    assert off(a_class(0.2), 0.2, loss="MFCont") < 1e-6
-    at = {(alpha, spread): off(a_class(spread), spread, alpha=alpha) for alpha in (0.01, 40) for spread in (0.2, 0.02)}
-    assert at[0.01, 0.2] < 1e-2
-    assert at[40, 0.2] > 0.2
-    assert at[40, 0.02] < 0.1 * at[40, 0.2]

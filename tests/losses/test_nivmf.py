@@ -186,26 +186,6 @@ def test_embedding_scale_multiplies_the_embeddings(distance):
     assert scaled(z, y).item() != plain(z, y).item() or distance in ("cosine", "nivmf")
 
 
-@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
-def test_the_first_batch_sets_the_scale_once_and_the_state_keeps_it(distance):
-    z, _, _, y = batch(5)
-    loss = ProbabilisticProxyLoss(C, D, distance, seed=0)
-    first = loss(z, y)
-    if distance in ("cosine", "nivmf"):  # they read no norms
-        assert loss.embedding_scale == 1.0 and "embedding_scale" not in loss.state_dict()
-        return
-    assert loss.embedding_scale.item() == pytest.approx(2 * D / z.norm(dim=1).mean().item())
-    given = ProbabilisticProxyLoss(C, D, distance, embedding_scale=loss.embedding_scale.item(), seed=0)
-    given.proxies.data.copy_(loss.proxies)
-    assert first.item() == pytest.approx(given(z, y).item(), rel=1e-9)
-    resumed = ProbabilisticProxyLoss(C, D, distance)
-    resumed.load_state_dict(loss.state_dict())
-    kept = loss.embedding_scale.item()
-    for module in (loss, resumed):
-        module(3 * z, y)
-        assert module.embedding_scale.item() == kept
-
-
 def test_low_concentrations_are_warned_of_once():
     z, y = torch.randn(6, 64, generator=generator()) / 8, torch.arange(6) % 3  # norms of 1
     loss = ProbabilisticProxyLoss(3, 64, embedding_scale=1.0)
@@ -298,37 +278,19 @@ def test_float32_distances_equal_float64(dim, scale):
         assert ((value - expected).abs() <= 1e-4 * expected.abs().clamp_min(1)).all()
 
 
-@pytest.mark.parametrize("name", ISOTROPIC)
-@pytest.mark.parametrize("dim", (2, 6))
-def test_gradients_of_the_isotropic_distances(name, dim):
-    z, p, _, _ = batch(1, 3, 3, dim)
-    assert torch.autograd.gradcheck(ISOTROPIC[name], (z.requires_grad_(), p.requires_grad_()))
-
-
-@pytest.mark.parametrize("jacobian", nivmf.JACOBIANS)
-def test_gradients_of_the_non_isotropic_distances(jacobian):
-    z, p, k, _ = (t.requires_grad_(t.is_floating_point()) for t in batch(1, 3, 3))
-    assert torch.autograd.gradcheck(lambda *a: nivmf.nivmf_distance(*a, jacobian), (z, p, k))
-    t = double(0.7).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda p, k, t: nivmf.el_nivmf_distance(z.detach(), p, k, 3, generator(), t, jacobian), (p, k, t)
-    )
-
-
 @pytest.mark.parametrize("distance", nivmf.DEFAULTS)
 @pytest.mark.parametrize(("size", "num_classes", "dim"), [(4, 3, 2), (1, 1, 8), (4, 3, 128)])
 def test_value_and_gradients_at_the_edges_are_finite(distance, size, num_classes, dim):
     """Zero, tiny and enormous embeddings; one class; one sample; two dimensions."""
     loss = ProbabilisticProxyLoss(num_classes, dim, distance, num_samples=1)
     z = torch.randn(size, dim, generator=generator())
-    for scale in (0.0, 1e-30, 1.0, 1e6):
+    for scale in (0.0, 1e-30, 1e-13, 1.0, 1e6):
         loss.zero_grad()
         x = (scale * vmf.direction(z)).requires_grad_()
         value = loss(x, torch.zeros(size, dtype=torch.int64))
         value.backward()
-        assert value.isfinite()
-        assert x.grad.isfinite().all()
-        assert all(parameter.grad.isfinite().all() for parameter in loss.parameters())
+        assert value.isfinite() and all(each.grad.isfinite().all() for each in (x, *loss.parameters()))
+        assert scale > 1e-12 or x.grad.abs().max() < 1e3  # as good as zero: the uniform distribution
 
 
 @pytest.mark.parametrize("distance", nivmf.DEFAULTS)
@@ -464,21 +426,6 @@ def test_joint_loss_with_proxy_anchor():
     assert probabilistic.proxies.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
-def test_an_embedding_without_direction_has_no_huge_gradient(distance):
-    """A zero, or what is as good as one, is the uniform distribution; a joint loss of directions refuses it."""
-    z, _, _, y = batch(5)
-    for norm in (0.0, 1e-30, 1e-13):
-        z[0] = norm / D**0.5
-        x = z.float().requires_grad_()
-        ProbabilisticProxyLoss(C, D, distance, embedding_scale=1.0)(x, y).backward()
-        assert x.grad.isfinite().all() and x.grad[0].abs().max() < 1e3
-        joint = nivmf.proxy_anchor_with_nivmf(C, D)
-        with pytest.raises(ValueError, match=r"embeddings have a norm of .* in row 0"):
-            joint(x, y)
-    assert JointProxyLoss(ProbabilisticProxyLoss(C, D), Anchor(C, D), omega=0.0)(x, y).isfinite()
-
-
 EYE = torch.eye(3)
 
 
@@ -516,28 +463,3 @@ def test_bad_input_is_named(call, message):
 def test_squared_distances_below_one_and_of_a_point_to_itself():
     points = torch.tensor([[0.1, 0.0], [0.1, 0.3]], dtype=torch.float64)
     torch.testing.assert_close(nivmf.l2_distance(points, points), torch.tensor([[0.0, 0.09], [0.09, 0.0]]).double())
-
-
-def test_vmf_distances_are_the_integrals_at_512_dimensions():
-    """Monte Carlo within 4.5 standard errors, which are small enough to tell."""
-    g = generator(9)
-    a = vmf.direction(torch.randn(512, dtype=torch.float64, generator=g))
-    b = vmf.direction(a + 0.1 * vmf.direction(torch.randn(512, dtype=torch.float64, generator=g)))
-    z, n = 300 * a, 4000
-    points = vmf.sample(a[None], double([300.0]), n, g)[:, 0]
-    log_uniform = vmf.log_normalizer(double(0.0), 512).item()  # e^868; the product of densities is taken relative to it
-    for name, p, term, offset in (
-        ("kl", 260 * b, lambda log_z, log_p: log_z - log_p, 0),
-        ("bhattacharyya", 260 * b, lambda log_z, log_p: ((log_p - log_z) / 2).exp(), 0),
-        ("el_vmf", 30 * b, lambda log_z, log_p: (log_p - log_uniform).exp(), log_uniform),
-    ):
-        log_z, log_p = log_vmf(points, z), log_vmf(points, p)
-        values = term(log_z, log_p)
-        value = ISOTROPIC[name](z[None], p[None]).item()
-        value = value if name == "kl" else math.exp(-value - offset)
-        error = values.std() / n**0.5
-        assert abs(values.mean() - value) < 4.5 * error, name
-        assert error < 0.05 * abs(value)
-        if name == "kl":
-            printed = nivmf.kl_distance(z[None], p[None], variant="printed").item()
-            assert abs(values.mean() - printed) > 100 * error

@@ -10,7 +10,7 @@ from PIL import Image
 from experiments.datasets import manifests
 from tests.official_layouts import write_cub, write_lines
 
-birds = runpy.run_path(str(Path(__file__).parent.parent / "workflow" / "birds.py"))
+made = runpy.run_path(str(Path(__file__).parent.parent / "workflow" / "cub_subset.py"))
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def whole(tmp_path):
 
 def test_it_has_the_boxes_of_the_chosen_classes_and_is_read_as_a_subset(whole, tmp_path, monkeypatch):
     part = tmp_path / "birds" / "CUB_200_2011"
-    assert birds["cut"](whole, part) == 6
+    assert made["cut"](whole, part) == 6
     monkeypatch.setenv("DMLREPRO_DATA", str(part.parent))
     assert [len(manifests.load("cub-subset").indices(split)) for split in ("train", "test")] == [3, 3]
     name = next(path for path in (whole / "images").rglob("*.jpg") if path.parent.name.startswith("058"))
@@ -36,13 +36,13 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(whole, tmp_path
     part = tmp_path / "birds" / "CUB_200_2011"
     next((whole / "images").rglob("Bird_0200*.jpg")).unlink()
     with pytest.raises(FileNotFoundError):
-        birds["cut"](whole, part)
+        made["cut"](whole, part)
     assert not list(part.parent.iterdir())
     part.mkdir()
     with pytest.raises(FileExistsError, match="is there already"):
-        birds["cut"](whole, part)
+        made["cut"](whole, part)
 
 
 def test_it_has_as_many_classes_as_the_data_page_says():
-    classes = birds["CLASSES"]
+    classes = made["CLASSES"]
     assert (sum(number <= 100 for number in classes), sum(number > 100 for number in classes)) == (85, 42)

@@ -1,5 +1,5 @@
-"""Make cub-subset, the birds of most verdicts, from the whole of CUB-200-2011: `python workflow/birds.py FOLDER` after
-`python -m experiments data fetch cub`; then `export DMLREPRO_DATA=FOLDER`.
+"""Make cub-subset, on which most verdicts rest, from the whole of CUB-200-2011: after
+`python -m experiments data fetch cub` run `python workflow/cub_subset.py FOLDER`, then `export DMLREPRO_DATA=FOLDER`.
 
 All images of 85 of the classes to train with and of 42 of those to test, cut to the bird's box and brought to 144 x 144
 pixels. The copy behind results/ has the same classes and boxes, but other file names, and its resampling and JPEG
@@ -60,6 +60,6 @@ def _rows(path: Path) -> dict[str, list[str]]:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python workflow/birds.py FOLDER, in which CUB_200_2011 with the subset is made")
+        sys.exit("usage: python workflow/cub_subset.py FOLDER, in which CUB_200_2011 with the subset is made")
     target = Path(sys.argv[1]) / "CUB_200_2011"
     print(f"{target}: {cut(data_root() / 'CUB_200_2011', target):,} images")

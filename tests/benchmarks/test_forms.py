@@ -1,0 +1,149 @@
+"""Each benchmark compares forms that compute the same, sees a form that does not, and leaves out what has no data."""
+
+from importlib import import_module
+
+import harness
+import pytest
+import torch
+
+from dmlrepro import retrieval
+from dmlrepro.losses import piecewise_linear
+
+
+def test_k_center_times_every_part_and_refuses_other_picks(monkeypatch):
+    benchmark = import_module("k_center")
+    monkeypatch.setattr(benchmark, "REPEATS", 1)
+    rows = benchmark.main(benchmark.Search(20), benchmark.QUICK[1])
+    assert [(row["case"], row["form"]) for row in rows] == [
+        *[("search", form) for form in ("product", "per class")],
+        *[("step", form) for form in ("network", "penalty", "C2", "C2 on proxies")],
+        *[("problem", form) for form in ("pool", "validation")],
+    ]
+    assert all(row["value"] > 0 for row in rows)
+    search = benchmark.greedy_k_center
+    wrong = lambda p, c, k: search(p, c, k) if p.ndim == 3 else search(c, p, k)  # noqa: E731
+    monkeypatch.setattr(benchmark, "greedy_k_center", wrong)
+    with pytest.raises(AssertionError, match="other picks"):
+        benchmark.search(benchmark.Search(20, pool=4), torch.device("cpu"))
+
+
+def test_a_slow_loop_fails_and_a_missing_set_is_left_out(monkeypatch, tmp_path, capsys):
+    benchmark = import_module("loop")
+    spec, steps, _ = benchmark.QUICK["quick"]
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    monkeypatch.setattr(benchmark, "LIMIT", {"cpu": 100, "cuda": 100})
+    (row,), passed = benchmark.main({"slow": (spec, steps, True), "absent": benchmark.CASES["cub-subset PFML"]})
+    assert row["ratio"] == pytest.approx(row["loop_images_per_second"] / row["bare_images_per_second"], rel=0.5)
+    assert 0.02 < row["ratio"] < 1.5 and row["case"] == "slow" and not passed
+    assert "absent: left out" in capsys.readouterr().err
+
+
+def test_forms_of_mfcwms_agree(monkeypatch):
+    benchmark = import_module("mean_field")
+    assert benchmark.disagreement("tiny") < 1e-5
+    plain = benchmark.dense
+    monkeypatch.setattr(benchmark, "dense", lambda loss, x, y: plain(loss, x, y) + x.square().mean())
+    assert benchmark.disagreement("tiny") > 1e-3
+
+
+def test_metrics_are_timed_once_they_agree(monkeypatch):
+    benchmark = import_module("metrics")
+    seconds = benchmark.seconds("tiny")
+    assert list(seconds) == ["product", "deep", "matmul", "PML", "PML deep"] and min(seconds.values()) > 0
+    for form in ("product", "deep"):
+        with monkeypatch.context() as patch:
+            right = benchmark.FORMS[form]
+            patch.setitem(benchmark.FORMS, form, lambda *data, right=right: (*right(*data)[:-1], 0.5))
+            with pytest.raises(AssertionError, match=f"{form} has .*0.5.*, PML"):
+                benchmark.seconds("tiny")
+
+
+def test_forms_of_nivmf_agree_in_value_and_gradients_and_are_measured_apart():
+    benchmark = import_module("nivmf")
+    loss, embeddings, labels = benchmark.problem("quick", "cpu")
+    values, gradients = {}, {}
+    for name in ("product", "broadcast", "loop"):
+        values[name] = benchmark.step(name, loss, embeddings, labels)
+        gradients[name] = [p.grad.clone() for p in (embeddings, *loss.parameters())]
+        assert values[name] == pytest.approx(values["product"], rel=1e-5)
+        for product, other in zip(gradients["product"], gradients[name]):
+            torch.testing.assert_close(product, other, rtol=1e-3, atol=1e-4 * product.abs().max().item())
+    result = harness.apart(benchmark.__file__, "measure", "tiny", "product", 2, "cpu")
+    assert result["seconds"] > 0 and result["megabytes"] >= 0
+    assert result["value"] == benchmark.step("product", *benchmark.problem("tiny", "cpu"))
+
+
+def test_the_table_of_nivmf_has_its_limits(monkeypatch):
+    benchmark = import_module("nivmf")
+    times = {"product": 0.11, "broadcast": 0.5, "loop": 1.0}  # misses the tenfold
+    fake = {name: {"value": 2.0, "megabytes": 10.0 * s, "seconds": s} for name, s in times.items()}
+    monkeypatch.setattr(harness, "apart", lambda script, kind, size, name, repeats, device: fake[name])
+    rows, passed = benchmark.main(benchmark.PLAN, "cpu")
+    assert not passed and len(rows) == 2 * len(benchmark.PLAN) and rows[1]["value"] == 0.11
+    fake["product"]["seconds"] = 0.09
+    assert benchmark.main(benchmark.PLAN, "cpu")[1]
+    fake["product"]["megabytes"] = 1600.0
+    assert not benchmark.main(benchmark.PLAN, "cpu")[1]
+    fake["loop"]["value"] = 2.001
+    with pytest.raises(AssertionError, match=r"loop gives 2\.001"):
+        benchmark.main(benchmark.PLAN, "cpu")
+
+
+def test_forms_of_pfml_agree(monkeypatch):
+    benchmark = import_module("pfml")
+    arguments = benchmark.problem(benchmark.CASES["tiny"])
+    assert benchmark.disagreement(*arguments) < 1e-3
+    assert 0.05 < benchmark.close_share(*arguments) < 0.5
+    monkeypatch.setattr(benchmark, "DELTA", 0.19)
+    assert benchmark.disagreement(*arguments) > 1e-2
+
+
+def test_forms_of_plm_find_the_same_pieces(monkeypatch):
+    benchmark = import_module("plm")
+    case = benchmark.CASES["tiny"]
+    points = benchmark.problem(case)
+    members = benchmark.solve("product", case, points)[1].sum(1)
+    assert members.min() > 3 and members.unique().numel() > 1  # some neighbours are kept and some are not
+    for quality in (benchmark.QUALITY, 0.5):  # a threshold that both forms know
+        monkeypatch.setattr(benchmark, "QUALITY", quality)
+        assert benchmark.disagreement(case, points) < 1e-7
+    largest = piecewise_linear._root
+    monkeypatch.setattr(piecewise_linear, "_root", lambda squared: 1.01 * largest(squared))
+    assert benchmark.disagreement(case, points) > 1e-4
+
+
+def test_searches_are_timed_against_float64(monkeypatch):
+    benchmark = import_module("retrieval")
+    small, searched = benchmark.Case(2000, 20, dim=8), []
+    least = retrieval._Search.least
+    monkeypatch.setattr(
+        retrieval._Search, "least", lambda self, rows, n: searched.append(self.by_faiss) or least(self, rows, n)
+    )
+    rows = benchmark.measure("small", small, torch.device("cpu"))
+    assert [(row["form"], row["case"]) for row in rows] == [(form, "small") for form in ("product", "torch", "float64")]
+    assert all(row["value"] > 0 for row in rows)
+    calls = benchmark.REPEATS + 2  # the check, the round that warms up, and the repeats: of two forms only
+    assert sorted(searched) == [False] * calls + [True] * calls
+    search = retrieval._searched_by_faiss
+    backwards = lambda *how: (search(*how)[0], search(*how)[1].flip(1))  # noqa: E731
+    monkeypatch.setattr(retrieval, "_searched_by_faiss", backwards)
+    with pytest.raises(AssertionError, match="gives other measures"):
+        benchmark.measure("small", small, torch.device("cpu"))
+
+
+def test_forms_of_a_tail_differ_in_what_is_trained_alone_and_have_limits(monkeypatch, capsys):
+    benchmark = import_module("tail")
+    forms = {name: spec.as_dict() for name, spec in benchmark.forms_of("small", dataset="cub-subset").items()}
+    differing = {key for key in forms["tail"] if forms["tail"][key] != forms["whole"][key]}
+    assert differing == {"train_from", "cached_views"}
+    assert [forms[name]["train_from"] for name in ("tail", "whole", "head")] == ["fire6", None, "head"]
+    for limit, value in (("FASTER", 0.0), ("BEHIND", 100.0), ("AHEAD", 100.0)):
+        monkeypatch.setattr(benchmark, limit, value)
+    quick = benchmark.forms_of("quick", train_from="block3", steps=10)
+    rows, passed = benchmark.main({name: spec.replace(images_per_class=4) for name, spec in quick.items()}, 1, 1)
+    assert not passed and [row["form"] for row in rows] == ["tail", "whole", "head"]
+    assert rows[0]["times_the_tail"] == 1 and all(row["seconds_per_step"] > 0 for row in rows)
+    assert all(0 < row["MAP@R"] < row["R@1"] < 100 for row in rows)
+    assert [row["once_seconds"] > 0 for row in rows] == [True, False, True]
+    missed = [line for line in capsys.readouterr().out.splitlines() if "(limit: at least 100)" in line]
+    assert len(missed) == 1 and missed[0].startswith("MAP@R, tail less head")

@@ -1,0 +1,62 @@
+"""What notebooks plan and what their runs see: published options, every seed, training images alone."""
+
+import json
+from collections import defaultdict
+
+import pytest
+from tiny import TINY
+
+from experiments.analysis import goldens, results
+from experiments.datasets import manifests
+from experiments.pfml.methods import published_for
+from experiments.report import catalogue
+from experiments.training import batches, builders, loop, protocols, seeds
+
+
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+@pytest.mark.parametrize("name", ["00_tour", "10_pfml_retrieval", "12_pfml_proxy_alignment"])
+def test_pfml_is_planned_with_its_published_options(name, profile):
+    study = catalogue.find(name)
+    specs = [spec for spec in study.specs_untrained(study.configured({"profile": profile})) if not spec.setting]
+    specs = [spec for spec in specs if spec.method == "PFML"]
+    assert specs
+    for spec in specs:
+        published = published_for(spec.dataset, spec.backbone)
+        for option in ("alpha", "delta", "proxies_per_class"):
+            assert spec.loss_options[option] == published[f"loss.{option}"].value
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(catalogue.studies()) if not name.startswith("0")])
+def test_every_run_is_planned_once_for_each_seed(name):
+    """Whichever of the seeds keep their evaluations."""
+    study, planned = catalogue.find(name), defaultdict(list)
+    whatever = dict.fromkeys(("seed", "keep_history", "eval_every", "eval_every_epochs"))
+    for spec in study.specs_untrained(study.configured({"seeds": 2})):
+        run = spec.as_dict() | whatever | {"labels": (spec.method, spec.setting, spec.protocol)}
+        planned[json.dumps(run, sort_keys=True)].append(spec.seed)
+    assert [run for run, there in planned.items() if there != [0, 1]] == []
+
+
+def test_one_seed_for_all_is_found_in_the_scores(monkeypatch):
+    """Specs may differ where the streams drawn from them do not."""
+
+    def table():
+        specs = [TINY.replace(seed=seed, method="ProxyNCA++") for seed in (0, 1)]
+        scored = [protocols.Scored(spec, "glyphs", loop.train(spec).rows) for spec in specs]
+        return results.tidy(scored, catalogue.find("10").configured({}))
+
+    assert goldens.seeds_that_agree(table()) == ""
+    derive_seed = seeds.derive_seed
+    for module in (builders, batches, loop.inference):
+        monkeypatch.setattr(module, "derive_seed", lambda seed, *words: derive_seed(0, *words))
+    assert goldens.seeds_that_agree(table()) == "ProxyNCA++"
+
+
+def test_batches_show_training_images_alone_and_no_test_image_is_one():
+    manifest = manifests.load("glyphs", images_per_class=TINY.images_per_class)
+    task = batches.Task(TINY, manifest)
+    drawn = [task.train[picked.numpy()] for _, picked in task.index_batches(0, 2 * task.steps_per_epoch)]
+    assert {manifest.split[index] for some in drawn for index in some.tolist()} == {"train"}
+    images = [image.tobytes() for image in manifest.images]
+    train, test = ({images[index] for index in manifest.indices(part)} for part in ("train", "test"))
+    assert train and test and not train & test
