@@ -7,7 +7,6 @@ those of the other notebooks.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -28,17 +27,6 @@ class LedgerParams(Params):
     """The parameters of notebook 92; whatever they are, it reads the tables of all profiles."""
 
 
-def counts(ledger: Ledger) -> pd.DataFrame:
-    """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
-    of SHADES)."""
-    verdicts = [str(word) for word in ledger.here.values()]
-    papers = [claims.name_of(claim_id.partition("-")[0]) for claim_id in ledger.here]
-    table = pd.crosstab(np.array(papers), np.array(verdicts), rownames=["paper"], colnames=["verdict"])
-    return table.reindex(
-        index=[*dict.fromkeys(papers)], columns=[str(name) for name in comparisons.SHADES if name in {*verdicts}]
-    )
-
-
 def squares(ledger: Ledger) -> Figure:
     """The verdict of every claim here at a glance, with k of n."""
     rows = []
@@ -48,10 +36,6 @@ def squares(ledger: Ledger) -> Figure:
         k, n = next(own.loc[own["role"] == "named", ["k", "n"]].itertuples(index=False, name=None), (0, 0))
         rows.append({"paper": claims.name_of(paper), "number": int(number), "verdict": word, "k": k, "n": n})
     return comparisons.verdict_squares(pd.DataFrame(rows))
-
-
-def figure(ledger: Ledger) -> Figure:
-    return comparisons.tallies(counts(ledger), comparisons.SHADES, "claims")
 
 
 Claims = Study("92_claims", LedgerParams, saves=False)

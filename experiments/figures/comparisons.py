@@ -1,5 +1,5 @@
 """Charts that put many comparisons side by side: ratios, growth with size, theirs against ours, gains with their
-intervals, ranks on several data sets; and verdicts, how many there are and each by the data it rests on."""
+intervals, ranks on several data sets, the verdicts of all claims."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -175,24 +175,6 @@ SHADES = {word: shade for word, (shade, _) in _LOOKS.items()}  # in the order of
 MARKS = {word: mark for word, (_, mark) in _LOOKS.items()}
 COUNTED = (*DECIDED, Verdict.INCONCLUSIVE)  # whose comparisons have outcomes that mean something
 ALWAYS = (*DECIDED, Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
-
-
-def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Figure:
-    """How many of each kind: a stacked bar per row of `counts`, a piece per column; numbers stand in the pieces.
-
-    shades: {column: colour}.
-    """
-    with panels(1, 0.4 * len(counts) + 1.6, width=6.8, grid=False) as (figure, (axis,)):
-        look: dict[str, Any] = {"color": dict(shades), "edgecolor": "0.4", "linewidth": 0.7, "width": 0.8}
-        counts.plot.barh(stacked=True, ax=axis, legend=False, **look)
-        pieces: Any = axis.containers
-        for (_, column), bars in zip(counts.items(), pieces):
-            axis.bar_label(bars, [str(count or "") for count in column], label_type="center", fontsize="small")
-        axis.set_yticks(range(len(counts)), [plain(name) for name in counts.index])
-        axis.set(xlabel=xlabel, ylabel=counts.index.name or "", xlim=(0, counts.sum(axis=1).max()))
-        axis.invert_yaxis()
-        legend(figure, axis)
-    return described(figure, f"Stacked bars: {xlabel} by kind and {counts.index.name or 'row'}.")
 
 
 def verdict_squares(verdicts: pd.DataFrame) -> Figure:

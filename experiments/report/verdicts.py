@@ -55,7 +55,7 @@ def lines() -> pd.DataFrame:
         # how far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone
         part = "head" if saved.parameters.get("freeze_trunk") else saved.parameters.get("train_from")
         pilot = saved.profile == "small" and saved.stem in frozen["pilots"]
-        added = {"label": saved.label, "plain_label": saved.plain_label, "stem": saved.stem}
+        added: dict[str, Any] = {"label": saved.label, "plain_label": saved.plain_label, "stem": saved.stem}
         added |= {"regime": 2 if part == "head" else 1 if part else 0, "frozen": "" if pilot else frozen["commit"][:12]}
         judged.append(of_table.verdicts.assign(**added))
     if not judged:  # results/ has no table yet

@@ -59,7 +59,6 @@ LEVELS = table(["alpha=0", "alpha=1", "alpha=3"], methods=("PFML",))
 THEIRS = pd.DataFrame(
     {"dataset": ["CUB", "CUB", "Cars"], "method": ["PFML", "HIST", "CPML"], "metric": "R@1", "value": [73, 71, 85]}
 )
-TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=pd.Index(["one", "two"], name="paper"))
 STATE = {"points": RNG.uniform(-1, 1, (40, 2)), "labels": np.arange(40) % 2}
 STATE |= {"converged": RNG.uniform(-1, 1, (2, 3, 2)), "next": RNG.uniform(-1, 1, (2, 3, 2))}
 RATIOS = pd.DataFrame({"label": ["a", "a", "b"], "kind": ["time", "memory", "time"], "ratio": [2.0, 30.0, 0.5]})
@@ -74,9 +73,6 @@ FIGURES = {
     "ratios": lambda: comparisons.ratios(RATIOS, "a peer over ours"),
     "growth": lambda: comparisons.growth([("one", "images", "time (s)", {"a": (np.array([1, 2, 4]), np.ones(3))})]),
     "theirs_and_ours": lambda: comparisons.theirs_and_ours(BOTH, "points"),
-    "tallies": lambda: comparisons.tallies(
-        TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"
-    ),
     "proxy_maps": lambda: planes.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
     "retrieved": lambda: images.retrieved(pixels(2, 9, 7, 3), pixels(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
     "samples": lambda: images.samples([list(pixels(4, 40, 90, 3)), list(pixels(2, 16, 16))], ["one", "two"]),
@@ -272,12 +268,6 @@ def test_a_class_name_with_dollars_is_no_formula():
     assert not matplotlib.cbook.is_math_text(text.get_text())
     rows = table().assign(dataset="a $x^ and $y@1234")
     charts.dots(rows, ["R@1"]).canvas.draw()
-
-
-def test_tallies_stack_to_the_whole():
-    axis = FIGURES["tallies"]().axes[0]
-    ends = [[bars.patches[row] for bars in axis.containers][-1].get_bbox().x1 for row in (0, 1)]
-    assert ends == [3, 15]
 
 
 def test_what_was_timed_on_made_data_is_no_part_of_a_chart():
