@@ -12,18 +12,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
 from experiments.analysis.judging import DECIDED, Verdict
-from experiments.figures.style import (
-    MARKERS,
-    PALETTE,
-    PLAIN,
-    WIDTH,
-    Names,
-    described,
-    legend,
-    listed,
-    panels,
-    plain,
-)
+from experiments.figures.style import MARKERS, PALETTE, PLAIN, WIDTH, Names, described, legend, listed, panels, plain
 
 
 def ratios(rows: pd.DataFrame, xlabel: str) -> Figure:

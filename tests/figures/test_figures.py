@@ -253,7 +253,7 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
         (lambda: charts.ablation(LEVELS, "alpha", "R@1", CURVE, reference=1), r"reference 1.*\[0\.0, 3\.0\]"),
         (lambda: charts.ablation(LEVELS, "alpha", "R@1", {"CUB": {2: 68.2}}), "no level in common"),
         (lambda: charts.ablation(LEVELS, "delta", "R@1"), r"'delta'.*alpha=0"),
-        (lambda: charts.lines({"a": ([1], [3], [2], [4])}, "x", "y"), "band: say what the line and the band of series"),
+        (lambda: charts.lines({"a": ([1], [3], [2], [4])}, "x", "y"), "band: say what the lines and their bands are"),
     ],
 )
 def test_mistakes_are_named(draw, message):
