@@ -7,13 +7,12 @@ import pytest
 from made_for_claims import adversaries, everywhere, fulfilling, tuned
 
 from experiments.analysis import claims, judging
-from experiments.analysis.claims import ClaimTest, flat, higher, lower
+from experiments.analysis.claims import ClaimTest, higher, lower
 from experiments.analysis.comparing import Reason
 from experiments.analysis.judging import Verdict
 from experiments.report import catalogue
 
 TESTS = catalogue.claims()
-CONTROLLED = [name for name, test in TESTS.items() if not test.not_testable and any(p.control for p in test.parts)]
 
 
 def judged(table, test, **options):
@@ -97,17 +96,3 @@ def test_a_control_shows_a_collapse_that_the_claim_itself_does_not_exclude():
     assert collapsed.verdicts["verdict"].tolist() == [Verdict.SUPPORTED]
     controls = collapsed.comparisons[collapsed.comparisons["decides"] == "control"]
     assert set(controls["outcome"]) == {"contradicted"}
-
-
-@pytest.mark.parametrize("claim_id", CONTROLLED)
-def test_a_control_never_decides(claim_id):
-    test = TESTS[claim_id]
-    table = fulfilling(dataclasses.replace(test, parts=test.deciding))
-    assert passes(table, test), "without its rows"
-    shown = judged(fulfilling(test), test).comparisons
-    assert sum(part.control for part in test.parts) <= (shown["decides"] == "control").sum()
-
-
-def test_the_adversary_at_a_floor_is_not_interpretable():
-    test = naive(flat("A;delta=0.1..0.3", "A;delta=0.2", within=1.0))
-    assert verdicts(adversaries(test)["all at a floor"], test) == [Verdict.NOT_INTERPRETABLE]

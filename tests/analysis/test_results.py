@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from example_tables import EXAMPLE, ROW
+from example_tables import EXAMPLE
 
 from dmlrepro import retrieval
 from experiments.analysis import results, tables
@@ -15,11 +15,6 @@ from experiments.training import batches, inference
 from experiments.training.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_same_measurement_twice_is_an_error():
-    with pytest.raises(ValueError, match="twice"):
-        results.frame([ROW | {"metric": "R@1", "value": 1.0}] * 2)
 
 
 LABELS = np.array([0] * 6 + [1] * 6 + [2] * 5 + [3])  # the class of one image has no query
