@@ -1,5 +1,7 @@
 """Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F).
 
+Notebook 25: are embeddings more diverse with distributions for proxies? (Table 5)
+
 Numerical studies give rows of a tidy table or arguments of `planes.field`.
 """
 
@@ -20,7 +22,7 @@ from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import Count, Whole, parameters
-from experiments.studies import evaluated_labels, measured, study_rows, with_measures
+from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -69,6 +71,34 @@ def _euclidean_retrieval(run: RunResult) -> dict[str, float]:
     return metrics.retrieval(
         points[query], labels[query], ks, points[gallery], labels[gallery], "euclidean", measures=MEASURES
     )
+
+
+def diversity(params: Any) -> list[RunSpec]:
+    """The untrained network and some distances, all at the network's learning rate of the parameters, whatever their
+    searches found: a network that moves farther is less diverse."""
+    rates = {name: rate for name, rate in params.spec_options().items() if name in ("lr", "head_lr")}
+    return runs_of(pick(METHODS, ("untrained", *params.methods)), params, **rates)
+
+
+def both_diversities(run: RunResult, params: Any) -> list:
+    """The diversities of Table 5 of a run's training images; of the test images beside them."""
+    if run.spec.method not in params.methods:
+        return []
+    return [measured(run, diversities_of, split="train"), measured(run, diversities_of, "images=test", split="test")]
+
+
+@measurement("nivmf.diversity")
+def diversities_of(run: RunResult, split: str) -> dict[str, float]:
+    """Of a run's embeddings of the images of a split, train or test."""
+    if split == "test":
+        embeddings, labels = run.embeddings, evaluated_labels(run)[0]
+    else:
+        _, embeddings, labels = training_embeddings(run)
+    return {
+        "class_diversity": metrics.class_diversity(embeddings, labels),
+        "class_diversity_across": metrics.class_diversity(embeddings, labels, "across"),
+        "feature_diversity": metrics.feature_diversity(embeddings),
+    }
 
 
 # At these temperatures the distances to proxies of norm 10 have logits of like slope where the embedding's norm is 10.
@@ -225,5 +255,12 @@ Distances = nivmf_ablation(
         "*": {"methods": tuple(DISTANCES), "variant_steps": 100},
         "quick": {"variant_steps": 20, "methods": ("Cosine", "EL-vMF", "EL-nivMF")},
     },
+    claims=TESTS,
+)
+Diversity = nivmf_ablation(
+    "25_nivmf_diversity",
+    parameters(NivmfOptions, methods=(tuple[str, ...], ("Cosine", "EL-vMF", "EL-nivMF"))),
+    diversity,
+    measures=both_diversities,
     claims=TESTS,
 )
