@@ -27,31 +27,25 @@ def test_outputs_stay_and_what_papermill_added_goes():
     assert len(install_notebooks.clean(executed("parameters")).cells) == 2
 
 
-def test_only_notebooks_that_are_there_with_the_same_code_are_replaced(tmp_path):
+def test_only_notebooks_that_are_there_with_the_same_code_are_replaced_and_edited_markdown_stays(tmp_path):
     built, target = tmp_path / "build", tmp_path / "notebooks"
-    for folder in (built, target):
+    for folder, names in (
+        (built, ("00_tour", "00_tour--steps=1", "10_changed", "98_gone")),
+        (target, ("00_tour", "10_changed", "99_not_executed")),
+    ):
         folder.mkdir()
-    for name in ("00_tour", "00_tour--steps=1", "10_changed", "98_gone"):
-        nbformat.write(executed("parameters"), built / f"{name}.ipynb")
-    for name in ("00_tour", "10_changed", "99_not_executed"):
-        committed = executed("parameters")
-        committed.cells[1].outputs = []
-        committed.cells[1].source += "\nprint(2)" * (name == "10_changed")
-        nbformat.write(committed, target / f"{name}.ipynb")
+        for name in names:
+            notebook = executed("parameters")
+            notebook.cells.append(nbformat.v4.new_markdown_cell(folder.name))
+            if folder == target:
+                notebook.cells[1].outputs = []
+                notebook.cells[1].source += "\nprint(2)" * (name == "10_changed")
+            nbformat.write(notebook, folder / f"{name}.ipynb")
     install_notebooks.main(built, target)
-    outputs = {path.stem: nbformat.read(path, as_version=4).cells[1].outputs for path in sorted(target.iterdir())}
-    assert [output.text for output in outputs.pop("00_tour")] == ["stdout"]
-    assert outputs == {"10_changed": [], "99_not_executed": []}
-
-
-def test_markdown_that_was_edited_after_the_execution_stays(tmp_path):
-    built, target = tmp_path / "build", tmp_path / "notebooks"
-    for folder, text in ((built, "100 steps"), (target, "150 steps")):
-        folder.mkdir()
-        notebook = executed("parameters")
-        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(text))
-        notebook.cells[2].outputs = notebook.cells[2].outputs if folder == built else []
-        nbformat.write(notebook, folder / "00_tour.ipynb")
-    install_notebooks.main(built, target)
-    text, _, cell = nbformat.read(target / "00_tour.ipynb", as_version=4).cells
-    assert text.source == "150 steps" and [output.text for output in cell.outputs] == ["stdout"]
+    cells = {path.stem: nbformat.read(path, as_version=4).cells for path in target.iterdir()}
+    assert {name: [output.text for output in each[1].outputs] for name, each in cells.items()} == {
+        "00_tour": ["stdout"],
+        "10_changed": [],
+        "99_not_executed": [],
+    }
+    assert all(each[2].source == "notebooks" for each in cells.values())

@@ -8,9 +8,8 @@ import clean_environment
 import pytest
 
 import dmlrepro
+from dmlrepro import extras
 from experiments import cli
-
-ROOT = Path(__file__).parents[1]
 
 TRAIN = """
 import importlib.util, torch
@@ -93,23 +92,17 @@ def test_what_an_extra_brings_is_named_where_it_is_missing(environment):
     assert all("'dmlrepro[notebooks]'" in remedy for _, _, remedy in messages)
 
 
+def test_what_is_missing_is_named_with_the_extra_that_brings_it():
+    extras.require("scikit-learn", "sklearn")
+    with pytest.raises(ModuleNotFoundError, match=r"no-such-package is not installed.*dmlrepro\[notebooks\]") as caught:
+        extras.require("no-such-package")
+    assert caught.value.name == "no_such_package"
+
+
 def test_the_wheel_lists_no_file_of_the_experiments(tmp_path):
     with zipfile.ZipFile(clean_environment.wheel(tmp_path)) as wheel:
         names = {Path(name).parts[0] for name in wheel.namelist()}
     assert {name for name in names if not name.endswith(".dist-info")} == {"dmlrepro"}
-
-
-@pytest.mark.slow
-def test_the_command_line_without_the_extras(environment):
-    python, folder = environment
-    start = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from experiments import cli; sys.exit(cli.main(sys.argv[1:]))"
-    )
-    shown = clean_environment.run(python, "-B", "-c", start, "--version", folder=folder)
-    assert shown.stdout == f"dmlrepro {dmlrepro.__version__}\n"
-    refused = clean_environment.run(python, "-B", "-c", start, "backbones", folder=folder)
-    assert refused.returncode == 2
-    assert refused.stderr == "dmlrepro: pandas is not installed; pip install 'dmlrepro[notebooks]'\n"
 
 
 def test_the_version_is_that_of_the_installed_package(capsys):
