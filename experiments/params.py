@@ -16,7 +16,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
 
 from experiments.datasets.manifests import is_own
 from experiments.profiles import RECIPES, recipe_of
@@ -239,6 +248,13 @@ class Params(BaseModel):
     def untuned(self) -> typing.Self:
         """The same parameters, whose runs take nothing that a search has found."""
         return self.model_copy(update={"about": replace(self.about, takes_searches=False)})
+
+
+def parameters(*shared: Any, **own: Any) -> type[Params]:
+    """The parameters of a notebook: those of `Params`, those that it shares with others of its paper, and its own, each
+    a type, or (type, default) where no profile decides it."""
+    fields: dict[str, Any] = {name: kind if isinstance(kind, tuple) else (kind, ...) for name, kind in own.items()}
+    return create_model("Params", __base__=(*shared, Params), **fields)
 
 
 def protocol_of(params: Params) -> str:

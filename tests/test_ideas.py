@@ -54,6 +54,25 @@ def test_only_a_mean_field_loss_pulls_an_image_that_is_halfway_there():
     assert lines["MFCont"][halfway] == 1 and lines["ProxyAnchor"][halfway] < 1e-3
 
 
+def test_far_from_its_class_a_point_feels_a_pull_under_cpml_alone():
+    pfml_map, cpml_map = (mesh.get_array() for axis in pfml.field_map().axes[:2] for mesh in axis.collections[:1])
+    assert abs(pfml_map[0, 0]) < 0.1 and cpml_map[0, 0] > 100, "the corner, in pulls at the rim times its radius"
+
+
+def test_estimates_of_the_overlap_come_down_to_its_exact_value():
+    right = nivmf.overlap().axes[1]
+    lines = {line.get_label(): line.get_ydata() for line in right.lines}
+    exact, means = lines["exact"][0], lines["mean estimate"]
+    assert means[0] > means[2] > means[-1] == pytest.approx(exact, abs=0.02)
+
+
+def test_a_pair_loss_has_276_terms_where_mean_fields_have_72_and_fields_reach_the_mean_of_classes_that_lie_apart():
+    pairs, fields, right = meanfield.pairs_and_fields().axes
+    assert [len(axis.lines) for axis in (pairs, fields)] == [276, 72]
+    apart, crowded = (line.get_ydata()[-1] for line in right.lines[:2])
+    assert apart < 0.5 and crowded > 1
+
+
 def test_covering_radii_shrink_from_round_to_round():
     radii = numbers(ccp.covering())
     assert radii == sorted(set(radii), reverse=True) and radii[-1] < radii[0] / 2
@@ -64,6 +83,6 @@ def test_a_piece_keeps_some_neighbours_of_a_bend_and_rejects_others():
     assert len(kept) + len(rejected) == 10 and min(len(kept), len(rejected)) > 1
 
 
-@pytest.mark.parametrize("figure", [pfml.who_pulls, nivmf.spheres])
+@pytest.mark.parametrize("figure", [pfml.who_pulls, nivmf.spheres, nivmf.overlap, meanfield.pairs_and_fields])
 def test_a_figure_is_described(figure):
     assert str(figure().get_label()).endswith(".")

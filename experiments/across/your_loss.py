@@ -26,7 +26,7 @@ from experiments.files import cache_root
 from experiments.methods import Method, expand_seeds, searched_ranges, spec_of
 from experiments.params import MAY_BE_EMPTY, Params
 from experiments.pfml.methods import METHODS, NAMES
-from experiments.pfml.retrieval import PfmlRetrievalParams, Retrieval, retrieval
+from experiments.pfml.retrieval import Retrieval, retrieval
 from experiments.studies import histories_apart, with_histories
 from experiments.study import Study
 from experiments.training import keys, own_loss, search
@@ -68,7 +68,7 @@ class YourLossParams(Params):
         return self
 
 
-def rivals(params: YourLossParams) -> PfmlRetrievalParams:
+def rivals(params: YourLossParams) -> Params:
     """The parameters of notebook 10 under the same conditions."""
     given = {name: getattr(params, name) for name in Params.defaults() if params.origins.get(name) == "reader"}
     same = {"profile": params.profile, "seeds": params.seeds, "small_dim": 0, "mlrc_steps": 0}  # else searched

@@ -5,52 +5,24 @@ notebooks 42, 43 and 44 wherever their parameters agree.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from experiments.ccp.claims import TESTS
 from experiments.ccp.methods import LOSSES, CcpOptions, ccp_runs, ccp_study
 from experiments.methods import BASELINES
-from experiments.params import MAY_BE_EMPTY, Number, Params, Whole
+from experiments.params import MAY_BE_EMPTY, Number, Whole, parameters
 from experiments.studies import measured
 from experiments.training import records
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
-NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
 # Steps after which a problem ends, beside a single problem
 LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30), "small": (10, 25, 50, 100), "paper": ()}
 BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
 
 
-class LambdaProxiesParams(CcpOptions, Params):
-    """The parameters of notebook 42."""
-
-    projections: tuple[Number, ...]
-    numbers: tuple[Whole, ...]
-
-
-class PoolParams(CcpOptions, Params):
-    """The parameters of notebook 43."""
-
-    numbers: tuple[Whole, ...]
-    pools: tuple[Whole, ...]  # beside the pool that is as large as the number of proxies: a random choice
-
-
-class AlternatingParams(CcpOptions, Params):
-    """The parameters of notebook 44."""
-
-    losses: tuple[str, ...]
-    over: Annotated[tuple[str, ...], MAY_BE_EMPTY]  # proxy losses of other papers that are projected too
-
-
-class BatchSizeParams(CcpOptions, Params):
-    """The parameters of notebook 45."""
-
-    sizes: tuple[Whole, ...]
-
-
-def lambda_and_proxies(params: LambdaProxiesParams) -> list[RunSpec]:
+def lambda_and_proxies(params: Any) -> list[RunSpec]:
     """Fig. 4: the weight of the penalty, and the number of proxies per class with a pool half as large again."""
     specs = ccp_runs(["untrained"], params)
     for weight in params.projections:
@@ -61,7 +33,7 @@ def lambda_and_proxies(params: LambdaProxiesParams) -> list[RunSpec]:
     return specs
 
 
-def pools(params: PoolParams) -> list[RunSpec]:
+def pools(params: Any) -> list[RunSpec]:
     """Fig. 5: every number of proxies chosen from every pool; from one as large as their number, at random."""
     specs = ccp_runs(["untrained"], params)
     for number in params.numbers:
@@ -70,7 +42,7 @@ def pools(params: PoolParams) -> list[RunSpec]:
     return specs
 
 
-def alternating(params: AlternatingParams) -> list[RunSpec]:
+def alternating(params: Any) -> list[RunSpec]:
     """Fig. 6: each loss within the batch, as one problem, and as problems that follow one another.
 
     Then problems of other lengths; the controls, each with one part of CCP left out; theta* as the start of every
@@ -96,7 +68,7 @@ def alternating(params: AlternatingParams) -> list[RunSpec]:
     return specs
 
 
-def batch_sizes(params: BatchSizeParams) -> list[RunSpec]:
+def batch_sizes(params: Any) -> list[RunSpec]:
     """Fig. 7: C2 within the batch and with CCP, in batches of several sizes with equally many steps."""
     specs = ccp_runs(["untrained"], params)
     for size in params.sizes:
@@ -108,7 +80,7 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
     return {"proxies_per_class": number, "pool_size": max(pool, number)}
 
 
-def courses_of(run: RunResult, params: Params) -> list:
+def courses_of(run: RunResult, params: Any) -> list:
     """`course` of a run that was trained; its finished problems are stored too."""
     if not run.spec.loss:
         return []
@@ -134,12 +106,13 @@ def solved(run: RunResult) -> list[list[float]] | None:
 
 LambdaProxies = ccp_study(
     "42_ccp_ablation_lambda_proxies",
-    LambdaProxiesParams,
+    parameters(CcpOptions, projections=tuple[Number, ...], numbers=tuple[Whole, ...]),
     lambda_and_proxies,
     profiles={
+        "*": {"numbers": (1, 2, 4, 8, 16)},
         "quick": {"projections": (0.0, 2e-4, 10.0), "numbers": (1, 4, 8)},
-        "small": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0), **NUMBERS},
-        "paper": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0), **NUMBERS},
+        "small": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0)},
+        "paper": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0)},
     },
     references={"projections": (2e-4, 0.0)},
     measures=courses_of,
@@ -147,11 +120,13 @@ LambdaProxies = ccp_study(
 )
 Pool = ccp_study(
     "43_ccp_ablation_pool",
-    PoolParams,
+    # pools: beside the pool that is as large as the number of proxies, a random choice
+    parameters(CcpOptions, numbers=tuple[Whole, ...], pools=tuple[Whole, ...]),
     pools,
     profiles={
-        "quick": {"numbers": (1, 8), "pools": (12,)},
-        "small": {"numbers": (1, 8), "pools": (12, 16)},
+        "*": {"numbers": (1, 8)},
+        "quick": {"pools": (12,)},
+        "small": {"pools": (12, 16)},
         "paper": {"numbers": (1, 2, 4, 8, 12), "pools": (12, 16, 20)},
     },
     references={"pools": (12,)},
@@ -160,7 +135,11 @@ Pool = ccp_study(
 )
 Alternating = ccp_study(
     "44_ccp_ablation_alternating",
-    AlternatingParams,
+    parameters(
+        CcpOptions,
+        losses=tuple[str, ...],
+        over=Annotated[tuple[str, ...], MAY_BE_EMPTY],  # proxy losses of other papers that are projected too
+    ),
     alternating,
     profiles={
         "*": {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
@@ -171,7 +150,7 @@ Alternating = ccp_study(
 )
 BatchSize = ccp_study(
     "45_ccp_ablation_batch_size",
-    BatchSizeParams,
+    parameters(CcpOptions, sizes=tuple[Whole, ...]),
     batch_sizes,
     profiles={"*": {"sizes": (16, 32, 64, 128)}, "quick": {"sizes": (16, 32, 128)}},
     measures=courses_of,

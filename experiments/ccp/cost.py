@@ -4,6 +4,8 @@ A step and how it is measured: `experiments.steps`. With CCP the loss has proxie
 all weights. What comes once per problem, the pool and the search, is divided by the steps of a problem.
 """
 
+from typing import Any
+
 import pandas as pd
 import torch
 
@@ -11,7 +13,7 @@ from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_ce
 from experiments import steps, timing
 from experiments.ccp.claims import TESTS
 from experiments.networks import backbones
-from experiments.params import Count, Params, Whole
+from experiments.params import Count, Whole, parameters
 from experiments.studies import study_rows
 from experiments.study import Study
 from experiments.training.device import device_for_training
@@ -20,17 +22,7 @@ from experiments.training.schemes.chance_constrained import GivenProxies
 WEIGHT_BYTES = 4  # float32
 
 
-class CcpCostParams(Params):
-    """The parameters of notebook 46; `seeds` is the number of repetitions."""
-
-    class_counts: tuple[Count, ...]
-    network_images: Count
-    proxies_per_class: Count = 4
-    pool_size: Count = 7
-    problem_steps: Whole = 1000  # steps of a problem, over which what comes once per problem is spread
-
-
-def measure(params: CcpCostParams) -> pd.DataFrame:
+def measure(params: Any) -> pd.DataFrame:
     """Seconds, a row per method, setting (number of classes) and repetition (`seed`).
 
     Columns: seconds of the loss's part of a step, penalty_seconds, problem_seconds (pool and search over the steps of a
@@ -38,9 +30,8 @@ def measure(params: CcpCostParams) -> pd.DataFrame:
     """
     device = device_for_training()
     with timing.threads(params.threads):
-        network, images = steps.network_and_images(
-            params.backbone, params.weights, params.embedding_size, params.network_images, params.image_size, device
-        )
+        some = (params.network_images, params.image_size, device)
+        network, images = steps.network_and_images(params.backbone, params.weights, params.embedding_size, *some)
         moving = list(network.parameters())
         anchors = [parameter.detach().clone() for parameter in moving]
 
@@ -61,21 +52,15 @@ def measure(params: CcpCostParams) -> pd.DataFrame:
     for seed in range(params.seeds):
         image = times["forward", 0][seed] / params.network_images
         for count in params.class_counts:
-            once = count * params.pool_size * image + times["search", count][seed]
-            seconds = {"C2": (times["C2", count][seed], 0.0, 0.0)}
-            seconds["C2-CCP-L"] = (
-                times["C2-CCP-L", count][seed],
-                times["penalty", 0][seed],
-                once / params.problem_steps,
-            )
-            for method, (loss, penalised, problem) in seconds.items():
-                row = {"method": method, "setting": f"C={count}", "seed": seed, "seconds": loss}
-                row |= {"penalty_seconds": penalised, "problem_seconds": problem, "network_seconds": rest[seed]}
-                rows.append(row)
-    return pd.DataFrame(rows)
+            c2, ccp, search = (times[name, count][seed] for name in ("C2", "C2-CCP-L", "search"))
+            once = (count * params.pool_size * image + search) / params.problem_steps
+            rows.append(("C2", f"C={count}", seed, c2, 0.0, 0.0, rest[seed]))
+            rows.append(("C2-CCP-L", f"C={count}", seed, ccp, times["penalty", 0][seed], once, rest[seed]))
+    columns = ("method", "setting", "seed", "seconds", "penalty_seconds", "problem_seconds", "network_seconds")
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _calls(count: int, params: CcpCostParams, device: torch.device) -> dict:
+def _calls(count: int, params: Any, device: torch.device) -> dict:
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.randn(params.batch_size, params.embedding_size, generator=generator)
     labels = torch.randint(count, (params.batch_size // 4,), generator=generator).repeat_interleave(4)
@@ -92,7 +77,7 @@ def _calls(count: int, params: CcpCostParams, device: torch.device) -> dict:
     }
 
 
-def ratios(costs: pd.DataFrame, params: CcpCostParams) -> pd.DataFrame:
+def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     """Tidy rows of the cost of a step over that of C2 within the batch with as many classes: `time_ratio`, `step_ratio`
     without what comes once per problem, and `loss_ratio` without the network. Never part of a saved table: they differ
     from machine to machine.
@@ -112,7 +97,7 @@ def ratios(costs: pd.DataFrame, params: CcpCostParams) -> pd.DataFrame:
     return study_rows(params, rows.to_dict("records"), backbone=params.backbone, dim=params.embedding_size)
 
 
-def counts(params: CcpCostParams) -> pd.DataFrame:
+def counts(params: Any) -> pd.DataFrame:
     """What does not depend on the machine: megabytes of the previous weights and of the proxies. Tidy, "synthetic"."""
     network = backbones.build(params.backbone, params.embedding_size)
     weights = sum(parameter.numel() for parameter in network.parameters())
@@ -125,15 +110,20 @@ def counts(params: CcpCostParams) -> pd.DataFrame:
 
 Cost = Study(
     "46_ccp_cost",
-    CcpCostParams,
+    parameters(  # `seeds` is the number of repetitions
+        class_counts=tuple[Count, ...],
+        network_images=Count,
+        proxies_per_class=(Count, 4),
+        pool_size=(Count, 7),
+        problem_steps=(Whole, 1000),  # steps of a problem, over which what comes once per problem is spread
+    ),
     paper="ccp",
     profiles={
-        "quick": {"batch_size": 32, "network_images": 2, "image_size": 128, "weights": "none", "seeds": 5}
-        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 1000)},
-        "small": {"batch_size": 32, "network_images": 8, "image_size": 227, "weights": "none", "seeds": 10}
-        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},
-        "paper": {"batch_size": 32, "network_images": 32, "image_size": 227, "weights": "none", "seeds": 20}
-        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},
+        "*": {"batch_size": 32, "weights": "none", "backbone": "bn_inception", "embedding_size": 128}
+        | {"image_size": 227, "class_counts": (100, 3997, 11318)},
+        "quick": {"network_images": 2, "image_size": 128, "class_counts": (100, 1000), "seeds": 5},
+        "small": {"network_images": 8, "seeds": 10},
+        "paper": {"network_images": 32, "seeds": 20},
     },
     tabulate=lambda finished, params: counts(params),
     claims=TESTS,

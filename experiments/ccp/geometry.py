@@ -16,48 +16,31 @@ from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radiu
 from experiments.ccp.ablations import courses_of
 from experiments.ccp.claims import TESTS
 from experiments.ccp.methods import CcpOptions, ccp_runs, ccp_study, decided
-from experiments.params import Choice, Count, Params, Whole
+from experiments.params import Choice, Count, Whole, parameters
 from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
+from experiments.training import batches
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
-
-
-class MnistParams(CcpOptions, Params):
-    """The parameters of notebook 40. At quick there is no MNIST: the glyphs stand in for it, in as few dimensions.
-
-    On MNIST training and test classes are the same and no class can be held out. A pass over its 10,000 test images
-    costs a core as much as 150 steps, so small looks every 200 steps. Nothing is searched: a search scores digits that
-    it did not train on, which no one asks of this notebook, and whose features in two dimensions training only harms.
-    """
-
-    problems: tuple[Whole, ...]  # after so many the space is looked at
 
 
 def digits_decided(choice: Choice) -> dict[str, Any]:
     return decided(choice) | {"proxies_per_class": 4, "pool_size": 16}
 
 
-class RadiusParams(CcpOptions, Params):
-    """The parameters of notebook 48; point_sets is the number of random sets of the studies without images."""
-
-    problems: tuple[Whole, ...]
-    point_sets: Count = 20
-
-
-def mnist(params: MnistParams) -> list[RunSpec]:
+def mnist(params: Any) -> list[RunSpec]:
     """Fig. 2: one problem to its end, CCP after each number of problems and to its end, and samples for proxies."""
     specs = ccp_runs(["untrained", "C2-Proxy"], params)
     specs += _after_each(params) + ccp_runs(["C2-CCP-L"], params)
     return specs + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", scheme={"samples": True})
 
 
-def radius(params: RadiusParams) -> list[RunSpec]:
+def radius(params: Any) -> list[RunSpec]:
     """Fig. 3: the same on the classes that are not trained on."""
     return ccp_runs(["untrained", "C2-Proxy"], params) + _after_each(params) + ccp_runs(["C2-CCP-L"], params)
 
 
-def _after_each(params: MnistParams | RadiusParams) -> list[RunSpec]:
+def _after_each(params: Any) -> list[RunSpec]:
     return [
         run
         for number in params.problems
@@ -65,18 +48,18 @@ def _after_each(params: MnistParams | RadiusParams) -> list[RunSpec]:
     ]
 
 
-def proxies_of(run: RunResult, params: MnistParams) -> list:
+def proxies_of(run: RunResult, params: Any) -> list:
     """Covering radius and spread of the learned proxies of a run, on the training images."""
     return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
 
 
-def radius_table(finished: Iterable[RunResult], params: RadiusParams) -> pd.DataFrame:
+def radius_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """The rows of the runs, the geometry of their test embeddings, and the studies of the bounds."""
     study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
     return pd.concat([with_measures(finished, geometries_of, params), study], ignore_index=True)
 
 
-def geometries_of(run: RunResult, params: RadiusParams) -> list:
+def geometries_of(run: RunResult, params: Any) -> list:
     """What `radius_table` adds to a run."""
     return [*courses_of(run, params), measured(run, geometry_of)]
 
@@ -109,8 +92,6 @@ def around_proxies(run: RunResult) -> dict[str, float]:
 
 
 def _trained_classes(run: RunResult, labels: Tensor) -> list[int]:
-    from experiments.training import batches
-
     if run.spec.fold is None:
         return labels.unique().tolist()
     return batches.folds(batches.load_dataset(run.spec), run.spec.folds)[run.spec.fold][0].tolist()
@@ -168,8 +149,6 @@ def geometry(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
         count += other.sum().item()
     return {"average_covering_radius": radius, "inter_class_distance": total / max(count, 1)}
 
-
-# --- studies without images -------------------------------------------------------------------------------------------
 
 POINTS, CLASSES, ANCHORS = 40, 5, 4  # samples of a class, classes, anchors of a class
 CHOICES = ("k-center", "random", "duplicates")
@@ -242,26 +221,20 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
             }
 
 
+# At quick there is no MNIST: the glyphs stand in for it, in as few dimensions. On MNIST training and test classes are
+# the same and no class can be held out. A pass over its 10,000 test images costs a core as much as 150 steps, so small
+# looks every 200 steps. Nothing is searched: a search scores digits that it did not train on, which no one asks of this
+# notebook, and whose features in two dimensions training only harms.
 Mnist = ccp_study(
     "40_ccp_mnist",
-    MnistParams,
+    parameters(CcpOptions, problems=tuple[Whole, ...]),  # after so many the space is looked at
     mnist,
     decides=digits_decided,
     profiles={
+        "*": {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
         "quick": {"embedding_size": 8, "problems": (1, 2)},
-        "small": {
-            "dataset": "mnist",
-            "backbone": "resnetv2_20",
-            "weights": "none",
-            "steps": 1000,
-            "eval_every": 200,
-            "problem_steps": 50,
-            "samples_per_class": 4,
-            "protocol": "conventional",
-            "embedding_size": 2,
-            "problems": (1, 2, 3, 4, 5),
-        },
-        "paper": {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
+        "small": {"dataset": "mnist", "backbone": "resnetv2_20", "weights": "none", "protocol": "conventional"}
+        | {"steps": 1000, "eval_every": 200, "problem_steps": 50, "samples_per_class": 4},
     },
     takes_searches=False,
     measures=proxies_of,
@@ -279,10 +252,11 @@ def mnist_setup() -> pd.DataFrame:
 
 Radius = ccp_study(
     "48_ccp_covering_radius",
-    RadiusParams,
+    # point_sets: random sets of the studies without images
+    parameters(CcpOptions, problems=tuple[Whole, ...], point_sets=(Count, 20)),
     radius,
     radius_table,
     geometries_of,
-    profiles={"small": {"problems": (1, 2, 3, 4)}, "paper": {"problems": (1, 2, 3, 4)}, "quick": {"problems": (1, 2)}},
+    profiles={"*": {"problems": (1, 2, 3, 4)}, "quick": {"problems": (1, 2)}},
     claims=TESTS,
 )

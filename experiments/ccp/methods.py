@@ -21,28 +21,39 @@ from pydantic import BaseModel
 
 from experiments import studies
 from experiments.figures.style import Names
-from experiments.methods import (
-    BASELINES,
-    PROXIES,
-    Method,
-    Setting,
-    expand_seeds,
-    merged,
-    pick,
-    spec_layers,
-    spec_of,
-)
+from experiments.methods import BASELINES, PROXIES, Method, Setting, expand_seeds, merged, pick, spec_layers, spec_of
 from experiments.params import Choice, Count, Number, Params, Whole
 from experiments.profiles import benchmark_of
 from experiments.study import Study
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
 
-LOSSES = {
-    "C1": ("chance_constrained.ProxyContrastiveLoss", {"form": "c1"}),
-    "C2": ("chance_constrained.ProxyContrastiveLoss", {"form": "c2"}),
-    "MS": ("chance_constrained.ProxyMultiSimilarityLoss", {}),
-    "Triplet-all": ("chance_constrained.ProxyTripletLoss", {}),
+# Loss, options, ranges of a search, colours of the loss within the batch, of its single problem, of CCP-S and of CCP-L
+LOSSES: dict[str, tuple[str, dict[str, str], dict[str, Range], tuple[str, ...]]] = {
+    "C1": (
+        "chance_constrained.ProxyContrastiveLoss",
+        {"form": "c1"},
+        {"negative_margin": Range(0, 1)},
+        ("#9E9AC8", "#807DBA", "#BCBDDC", "#54278F"),
+    ),
+    "C2": (
+        "chance_constrained.ProxyContrastiveLoss",
+        {"form": "c2"},
+        {"positive_margin": Range(-0.2, 1), "negative_margin": Range(0, 1)},
+        ("#FDAE6B", "#E6550D", "#FDD0A2", "#A63603"),
+    ),
+    "MS": (
+        "chance_constrained.ProxyMultiSimilarityLoss",
+        {},
+        {"alpha": Range(0.01, 50), "beta": Range(1, 200), "base": Range(0, 1)},
+        ("#A1D99B", "#31A354", "#C7E9C0", "#00441B"),
+    ),
+    "Triplet-all": (
+        "chance_constrained.ProxyTripletLoss",
+        {},
+        {"margin": Range(0, 1)},
+        ("#9ECAE1", "#3182BD", "#C6DBEF", "#08306B"),
+    ),
 }
 SCHEME = "chance_constrained"
 
@@ -113,51 +124,32 @@ def benchmark_like(dataset: str) -> str:
     return "sop" if benchmark == "omniglot" else benchmark if benchmark in _C2 else "cub"
 
 
-_RANGES = {
-    "C1": {"negative_margin": Range(0, 1)},
-    "C2": {"positive_margin": Range(-0.2, 1), "negative_margin": Range(0, 1)},
-    "MS": {"alpha": Range(0.01, 50), "beta": Range(1, 200), "base": Range(0, 1)},
-    "Triplet-all": {"margin": Range(0, 1)},
-}
-_SHADES = {
-    "C1": ("#9E9AC8", "#54278F", "#BCBDDC", "#807DBA"),
-    "C2": ("#FDAE6B", "#A63603", "#FDD0A2", "#E6550D"),
-    "MS": ("#A1D99B", "#00441B", "#C7E9C0", "#31A354"),
-    "Triplet-all": ("#9ECAE1", "#08306B", "#C6DBEF", "#3182BD"),
-}
-
-
 def _own() -> dict[Variant, Method]:
     methods: dict[Variant, Method] = {}
 
-    def add(variant: Variant, loss: str, **record: Any) -> None:
-        methods[variant] = Method(variant.name, loss, offered=False, **record)
+    def add(variant: Variant, loss: str, color: str, **record: Any) -> None:
+        """A variant takes the search of CCP, or of its memory, at its largest."""
+        largest = Variant(variant.over, variant.form.replace("Proxy", "CCP"), "L" if variant.over in LOSSES else "")
+        searched_as = largest.name if variant.form and variant != largest else ""
+        methods[variant] = Method(variant.name, loss, color=color, searched_as=searched_as, offered=False, **record)
 
-    for name, (loss, options) in LOSSES.items():
-        plain, large, small, single = _SHADES[name]
-        shared: dict[str, Any] = {"options": options, "search_space": _RANGES[name], "batches": "pairs"}
-        add(Variant(name), loss, color=plain, **shared)
-        largest = Variant(name, "CCP", "L")
-        for variant, color in ((Variant(name, "Proxy"), single), (Variant(name, "CCP", "S"), small), (largest, large)):
-            how = {"fields": {"scheme": SCHEME}, "searched_as": "" if variant == largest else largest.name}
-            add(variant, loss, color=color, **how, **shared)
+    scheme: dict[str, Any] = {"fields": {"scheme": SCHEME}}
+    for name, (loss, options, ranges, colors) in LOSSES.items():
+        shared: dict[str, Any] = {"options": options, "search_space": ranges, "batches": "pairs"}
+        add(Variant(name), loss, colors[0], **shared)
+        for variant, color in zip((("Proxy",), ("CCP", "S"), ("CCP", "L")), colors[1:]):
+            add(Variant(name, *variant), loss, color, **shared, **scheme)
+    margins = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
     for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
-        ranges = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
-        shared = {"options": {"form": name.lower()}, "batches": "pairs", "search_space": ranges}
+        shared = {"options": {"form": name.lower()}, "batches": "pairs", "search_space": margins}
         for size, color in zip("SL", colors):
-            shared["searched_as"] = "" if size == "L" else Variant(name, "XBM", "L").name
-            add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color=color, **shared)
+            add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color, **shared)
     anchor: Any = BASELINES["ProxyAnchor"]
-    shared = {"fields": {"scheme": SCHEME}, "lr_multipliers": {"*": PROXIES}}
-    add(Variant("ProxyAnchor", "CCP"), anchor.loss, search_space=anchor.search_space, color="#003355", **shared)
-    field: dict[str, Any] = {
-        "options": {"proxies_per_class": 8},
-        "batches": "pairs",
-        "search_space": {"alpha": Range(0, 6)},
-    }
+    scheme["lr_multipliers"] = {"*": PROXIES}
+    add(Variant("ProxyAnchor", "CCP"), anchor.loss, "#003355", search_space=anchor.search_space, **scheme)
+    shared = {"options": {"proxies_per_class": 8}, "batches": "pairs", "search_space": {"alpha": Range(0, 6)}}
     for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
-        field["searched_as"] = "" if form == "CCP" else Variant("PFML", "CCP").name
-        add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color=color, **shared, **field)
+        add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color, **shared, **scheme)
     return methods
 
 
@@ -189,11 +181,7 @@ EXPERIMENTS = {  # the notebook that repeats a published table
     **dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional"),
 }
 published = functools.partial(studies.published, "ccp", PRINTED)
-
-
 ALTERNATED = 3  # problems of a run, from which on it says something of CCP
-
-
 ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
 # What `small` has by benchmark, from pilots that looked at test classes. On validation classes (results/README.md)
 # problems of 25 steps are the best on Omniglot by 6 to 13 points of MAP@R, a run each, and on CUB those of 25, 50 and
@@ -272,14 +260,11 @@ def xbm_options(params: Params, size: str) -> dict[str, int]:
     return {"memory_size": batches * params.batch_size, "warmup_steps": warmup}
 
 
-ENDS = ("problem_patience", "problem_steps")  # of a problem
-
-
 def scheme_options(variant: Variant, params: CcpOptions, **changes: Any) -> dict[str, Any]:
     """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
-    options = {"pool_size": params.pool_size, "projection": params.projection}
-    ends = {} if variant.form == "Proxy" else {name: getattr(params, name) or None for name in ENDS}
-    options |= {"problem_patience": None} | ends
+    options = {"pool_size": params.pool_size, "projection": params.projection, "problem_patience": None}
+    if variant.form != "Proxy":  # what ends a problem
+        options |= {name: getattr(params, name) or None for name in ("problem_patience", "problem_steps")}
     if variant.over in LOSSES:
         options["proxies_per_class"] = 1 if variant.size == "S" else params.proxies_per_class
         options["batch_weight"] = params.batch_weight

@@ -3,6 +3,7 @@ under the conventional one (Tables III, IV)."""
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ from experiments.ccp.methods import (
 )
 from experiments.figures import comparisons
 from experiments.methods import expand_seeds, search_each
-from experiments.params import Params, Whole
+from experiments.params import Whole, parameters
 from experiments.studies import study_rows, with_measures
 from experiments.training.spec import RunSpec
 
@@ -35,30 +36,17 @@ SMALL_MEMORY = ("C1-XBM-S", "C1-CCP-S", "C2-XBM-S", "C2-CCP-S")
 SPREAD_METRICS = ("P@1", "MAP@R")
 
 
-class CcpRetrievalParams(CcpOptions, Params):
-    """The parameters of notebook 41."""
-
-    methods: tuple[str, ...]
-    search_trials: Whole
-
-
-class CcpConventionalParams(CcpOptions, Params):
-    """The parameters of notebook 47; evaluations on the test set end a projection, as in the paper."""
-
-    methods: tuple[str, ...] = ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS")
-
-
-def retrieval(params: CcpRetrievalParams) -> list[RunSpec]:
+def retrieval(params: Any) -> list[RunSpec]:
     """Every method, every seed, its hyperparameters searched first where there are trials."""
     return expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
 
 
-def conventional(params: CcpConventionalParams) -> list[RunSpec]:
+def conventional(params: Any) -> list[RunSpec]:
     """Tables III and IV: CCP beside the best of the others."""
     return expand_seeds(specs_of(params), params)
 
 
-def retrieval_table(finished: Iterable, params: CcpRetrievalParams) -> pd.DataFrame:
+def retrieval_table(finished: Iterable, params: Any) -> pd.DataFrame:
     """The rows of the runs and the `steps` they took, and below them how far the metrics tell the methods apart."""
     finished = list(finished)
     table = with_measures(finished, courses_of, params)
@@ -76,7 +64,7 @@ def gains(table: pd.DataFrame, metric: str = "MAP@R") -> Figure:
     return comparisons.gains(effects, "the same loss within the batch", shown, names=NAMES)
 
 
-def relative_spread(table: pd.DataFrame, params: CcpRetrievalParams) -> pd.DataFrame:
+def relative_spread(table: pd.DataFrame, params: Any) -> pd.DataFrame:
     """How far a metric tells the trained methods apart: the deviation of their means over that of one method's seeds,
     which no scale of the metric changes. Rows of "methods", a jackknife pseudo-value per seed on the scale of
     logarithms; none of fewer than three seeds."""
@@ -103,13 +91,13 @@ def _log_spread(values: pd.DataFrame) -> float:
     return math.log(values.mean().std() / math.sqrt(values.var().mean()))
 
 
-def specs_of(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
+def specs_of(params: Any) -> list[RunSpec]:
     return [ccp_spec(name, params) for name in params.methods]
 
 
 Retrieval = ccp_study(
     "41_ccp_retrieval",
-    CcpRetrievalParams,
+    parameters(CcpOptions, methods=tuple[str, ...], search_trials=Whole),
     retrieval,
     retrieval_table,
     courses_of,
@@ -122,7 +110,8 @@ Retrieval = ccp_study(
 )
 Conventional = ccp_study(
     "47_ccp_conventional",
-    CcpConventionalParams,
+    # evaluations on the test set end a projection, as in the paper
+    parameters(CcpOptions, methods=(tuple[str, ...], ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS"))),
     conventional,
     profiles={"*": {"protocol": "conventional"}},
     measures=courses_of,

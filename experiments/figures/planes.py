@@ -52,7 +52,7 @@ def field(
             for tick, side in zip(bar.ax.set_xticks(ticks, _three_digits(ticks)), ("left", "center", "right")):
                 tick.label1.set(horizontalalignment=side)  # centred labels at the ends would meet the neighbour's
             if name in forces:
-                _arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
+                arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
             if points is not None:
                 kinds = np.zeros(len(points)) if labels is None else np.asarray(labels)
                 for shape_of, kind in zip(MARKERS, np.unique(kinds)):
@@ -72,7 +72,7 @@ def _three_digits(values: np.ndarray) -> list[str]:
     return [np.format_float_positional(value, 3, fractional=False, trim="-") for value in shown]
 
 
-def _arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None:
+def arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None:
     thin = slice((step := max(1, -(-max(len(x), len(y)) // 15))) // 2, None, step)
     force = force[thin, thin]
     size = np.linalg.norm(force, axis=-1, keepdims=True)

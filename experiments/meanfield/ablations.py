@@ -6,7 +6,7 @@ One thing varies, the rest is the paper's setting. At quick and small a run is a
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -19,7 +19,7 @@ from experiments.analysis.claims import START
 from experiments.meanfield.conventional import curve_options, curve_table
 from experiments.meanfield.magnet import best_fields, field_offset
 from experiments.meanfield.methods import PROFILES, SHARPNESS, every_run, meanfield_study
-from experiments.params import Count, Number, Params, Positive, Whole
+from experiments.params import Count, Number, Positive, Whole, parameters
 from experiments.studies import scored, trained_loss, training_embeddings, with_measured
 from experiments.training import records
 from experiments.training.builders import build_loss
@@ -32,69 +32,41 @@ EPOCHS = {"quick": {"steps": 0, "epochs": 2}, "small": {"steps": 0, "epochs": 4}
 by_epochs = functools.partial(meanfield_study, shared=PROFILES | EPOCHS)
 
 
-class DimParams(Params):
-    """The parameters of notebook 33."""
-
-    methods: tuple[str, ...]
-    dims: tuple[Count, ...]
-
-
-class BetaDeltaParams(Params):
-    """The parameters of notebook 34."""
-
-    betas: tuple[Positive, ...]
-    deltas: tuple[Number, ...]
-
-
-class BatchSizeParams(Params):
-    """The parameters of notebook 35; the number of epochs is fixed, so that a larger batch has fewer steps."""
-
-    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCWMS")
-    batch_sizes: tuple[Count, ...]
-
-
-class AlphaParams(Params):
-    """The parameters of notebook 36."""
-
-    alphas: tuple[Positive, ...]
-
-
-class RegularizerParams(Params):
-    """The parameters of notebook 37."""
-
-    weights_of_regularizer: tuple[Number, ...]  # lambda_MF
-    first_epochs: tuple[Whole, ...] = (1, 2)  # after these the regulariser is looked at too
-
-
-def ablation_dim(params: DimParams) -> list[RunSpec]:
-    """Fig. 2; a trained head of a dimension begins as the random one of the same."""
-    specs = every_run([name for name in params.methods if name == "untrained"], params)
-    starts = [run for run in specs if run.method == START]
-    specs += [run.replace(setting=f"dim={dim}", embedding_size=dim) for dim in params.dims for run in starts]
-    trained = [name for name in params.methods if name != "untrained"]
-    for dim in params.dims:
-        specs += every_run(trained, params, setting=f"dim={dim}", embedding_size=dim)
+def _levels(names: Iterable[str], params: Any, levels: Mapping[str, Mapping[str, Any]]) -> list[RunSpec]:
+    """Some methods at every level: {setting: what their runs have otherwise}. An untrained network stands before them
+    once."""
+    names = list(names)
+    specs = every_run([name for name in names if name == "untrained"], params)
+    for setting, how in levels.items():
+        specs += every_run([name for name in names if name != "untrained"], params, setting=setting, **how)
     return specs
 
 
-def dim_table(finished: Iterable[RunResult], params: DimParams) -> pd.DataFrame:
+def ablation_dim(params: Any) -> list[RunSpec]:
+    """Fig. 2; a trained head of a dimension begins as the random one of the same."""
+    dims = {f"dim={dim}": {"embedding_size": dim} for dim in params.dims}
+    specs = _levels(params.methods, params, dims)
+    starts = [run for run in specs if run.method == START]
+    before = sum(run.loss is None for run in specs)
+    specs[before:before] = [run.replace(setting=setting, **how) for setting, how in dims.items() for run in starts]
+    return specs
+
+
+def dim_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """The rows of the runs. The column `dim`, which tells tables of different comparisons apart, is that of the
     parameters in all of them: the dimension is what is compared here, and the setting says it."""
     table = results.tidy(finished, params)
     return table.assign(dim=table["dim"].where(table["dim"] == 0, params.embedding_size))
 
 
-def ablation_beta_delta(params: BetaDeltaParams) -> list[RunSpec]:
+def ablation_beta_delta(params: Any) -> list[RunSpec]:
     """Fig. 3."""
-    specs = every_run(["untrained"], params)
-    for delta in params.deltas:
-        for beta in params.betas:
-            options = {"beta": beta, "delta": delta}
-            specs += every_run(["MFCWMS"], params, setting=f"beta={beta:g};delta={delta:g}", loss_options=options)
-    return specs
+    pairs = [{"beta": beta, "delta": delta} for delta in params.deltas for beta in params.betas]
+    levels = {f"beta={pair['beta']:g};delta={pair['delta']:g}": {"loss_options": pair} for pair in pairs}
+    return _levels(["untrained", "MFCWMS"], params, levels)
 
 
-def beta_delta_table(finished: Iterable[RunResult], params: BetaDeltaParams) -> pd.DataFrame:
+def beta_delta_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """The rows of the runs, and at every delta and seed the best MAP@R after the last step and its beta."""
     finished = list(finished)
     optima = []
@@ -107,41 +79,26 @@ def beta_delta_table(finished: Iterable[RunResult], params: BetaDeltaParams) -> 
     return with_measured(finished, optima, params)
 
 
-def ablation_batch_size(params: BatchSizeParams) -> list[RunSpec]:
-    """Tables 8 to 11."""
-    specs = every_run([name for name in params.methods if name == "untrained"], params)
-    trained = [name for name in params.methods if name != "untrained"]
-    for size in params.batch_sizes:
-        specs += every_run(trained, params, setting=f"batch={size}", batch_size=size)
-    return specs
+def ablation_alpha(params: Any) -> list[RunSpec]:
+    """Table 12, which also has the epoch of the best evaluation."""
+    curve = curve_options(params)
+    levels = {f"alpha={alpha:g}": curve | {"loss_options": {"alpha": alpha}} for alpha in params.alphas}
+    return _levels(["untrained", "MFCWMS"], params, levels)
 
 
-def ablation_alpha(params: AlphaParams) -> list[RunSpec]:
-    """Table 12, which also has the epoch of the best evaluation; beta and delta stay as published, whatever a search
-    with the smallest alpha has found."""
-    specs = every_run(["untrained"], params)
-    for alpha in params.alphas:
-        changed = {"setting": f"alpha={alpha:g}", "loss_options": SHARPNESS | {"alpha": alpha}}
-        specs += every_run(["MFCWMS"], params, **changed, **curve_options(params))
-    return specs
-
-
-def ablation_regularizer(params: RegularizerParams) -> list[RunSpec]:
+def ablation_regularizer(params: Any) -> list[RunSpec]:
     """Table 13; ProxyAnchor, whose proxies are compared with mean fields; and for Fig. 5 the first epochs of the runs
     without a regulariser, which is how those began: a step depends on nothing but the seed and the steps before."""
+    levels: dict[str, dict[str, Any]] = {
+        f"lambda={weight:g}": {"loss_options": {"regularization": weight}} for weight in params.weights_of_regularizer
+    }
+    short = {"loss_options": {"regularization": 0.0}, "steps": None, "patience": None}
+    levels |= {f"lambda=0;epochs={epochs}": short | {"epochs": epochs} for epochs in params.first_epochs}
     specs = every_run(["untrained", "ProxyAnchor"], params)
-    for name in ("MFCont", "MFCWMS"):
-        for weight in params.weights_of_regularizer:
-            options = {"setting": f"lambda={weight:g}", "loss_options": {"regularization": weight}}
-            specs += every_run([name], params, **options)
-        for epochs in params.first_epochs:
-            short = {"steps": None, "epochs": epochs, "patience": None}
-            options = {"setting": f"lambda=0;epochs={epochs}", "loss_options": {"regularization": 0.0}}
-            specs += every_run([name], params, **options | short)
-    return specs
+    return specs + _levels(["MFCont"], params, levels) + _levels(["MFCWMS"], params, levels)
 
 
-def regularizers_of(run: RunResult, params: RegularizerParams) -> list:
+def regularizers_of(run: RunResult, params: Any) -> list:
     """Of a run without a regulariser its value, at the start and after it; how far its mean fields, and the proxies of
     ProxyAnchor, lie from the mean embeddings of their classes; the same of fields that are solved for."""
     plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
@@ -201,7 +158,7 @@ def fields_of(run: RunResult, plain: bool) -> dict[str, float]:
 
 Dim = meanfield_study(
     "33_meanfield_ablation_dim",
-    DimParams,
+    parameters(methods=tuple[str, ...], dims=tuple[Count, ...]),
     ablation_dim,
     dim_table,
     profiles={
@@ -215,7 +172,7 @@ Dim = meanfield_study(
 )
 BetaDelta = meanfield_study(
     "34_meanfield_ablation_beta_delta",
-    BetaDeltaParams,
+    parameters(betas=tuple[Positive, ...], deltas=tuple[Number, ...]),
     ablation_beta_delta,
     beta_delta_table,
     profiles={
@@ -226,26 +183,28 @@ BetaDelta = meanfield_study(
 )
 BatchSize = by_epochs(
     "35_meanfield_ablation_batch_size",
-    BatchSizeParams,
-    ablation_batch_size,
+    # Tables 8 to 11; the number of epochs is fixed, so that a larger batch has fewer steps
+    parameters(methods=(tuple[str, ...], ("untrained", "ProxyAnchor", "MFCWMS")), batch_sizes=tuple[Count, ...]),
+    lambda params: _levels(
+        params.methods, params, {f"batch={size}": {"batch_size": size} for size in params.batch_sizes}
+    ),
     profiles={"*": {"batch_sizes": (30, 60, 90, 120, 150, 180)}, "quick": {"batch_sizes": (30, 90, 180)}},
     references={"batch_sizes": (180,)},
 )
 Alpha = by_epochs(
     "36_meanfield_ablation_alpha",
-    AlphaParams,
+    parameters(alphas=tuple[Positive, ...]),
     ablation_alpha,
     curve_table,
-    profiles={
-        "*": {"alphas": (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)},
-        "quick": {"alphas": (0.01, 1.0, 40.0)},
-        "small": {"epochs": 16},  # a larger alpha is said to converge later
-    },
+    profiles={"*": {"alphas": (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)}, "quick": {"alphas": (0.01, 1.0, 40.0)}},
     references={"alphas": (SHARPNESS["alpha"],)},
 )
 Regularizer = by_epochs(
     "37_meanfield_ablation_regularizer",
-    RegularizerParams,
+    parameters(
+        weights_of_regularizer=tuple[Number, ...],  # lambda_MF
+        first_epochs=(tuple[Whole, ...], (1, 2)),  # after these the regulariser is looked at too
+    ),
     ablation_regularizer,
     profiles={
         "*": {"weights_of_regularizer": (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)},

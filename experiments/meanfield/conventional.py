@@ -5,6 +5,7 @@ chosen on the test images, as there; the last evaluation stands beside them.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from experiments.analysis import tables
 from experiments.meanfield import growth
 from experiments.meanfield.claims import MATCHED
 from experiments.meanfield.methods import FIELD_LR, VIT, every_run, meanfield_study
-from experiments.params import Count, Number, Params
+from experiments.params import Count, Number, Params, parameters
 from experiments.studies import scored, study_rows, with_measured
 from experiments.training import keys
 from experiments.training.runs import RunResult
@@ -21,24 +22,7 @@ from experiments.training.spec import RunSpec
 
 AT_STOP = "MAP@R at stop"  # the best until training would have ended
 PATIENCE = (5, 1)  # evaluations without a better one: of the paper; the released loop breaks at the first
-
-
 TABLE_2 = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
-
-
-class ConventionalParams(Params):
-    """The parameters of notebook 32."""
-
-    methods: tuple[str, ...]
-    growth_sizes: tuple[Count, ...]  # samples of the timed losses, see growth.FROM
-    repetitions: Count = 5  # of the timing
-
-
-class VitParams(Params):
-    """The parameters of notebook 39; below the profile paper another network stands for the transformer."""
-
-    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")
-    alpha: Number = 20.0  # of MFCWMS in Table 14
 
 
 def curve_options(params: Params) -> dict:
@@ -47,7 +31,7 @@ def curve_options(params: Params) -> dict:
     return {"keep_history": True, "monitor": "MAP@R"} | looks
 
 
-def conventional(params: ConventionalParams) -> list[RunSpec]:
+def conventional(params: Any) -> list[RunSpec]:
     """Table 2, and ProxyAnchor once more with the learning rate of mean fields: convergence may be a matter of it."""
     specs = every_run(params.methods, params, **curve_options(params))
     if "ProxyAnchor" in params.methods:
@@ -56,14 +40,11 @@ def conventional(params: ConventionalParams) -> list[RunSpec]:
     return specs
 
 
-def vit(params: VitParams) -> list[RunSpec]:
-    """Table 14: MFCWMS with alpha = 20, and at its default beside it."""
+def vit(params: Any) -> list[RunSpec]:
+    """Table 14, with another network below the profile paper: MFCWMS with alpha = 20, and at its default beside it."""
     specs = every_run(params.methods, params, **curve_options(params))
     changed = {"setting": f"alpha={params.alpha:g}", "loss_options": {"alpha": params.alpha}}
     return specs + every_run(["MFCWMS"], params, **changed, **curve_options(params))
-
-
-# --- what the evaluations say -----------------------------------------------------------------------------------------
 
 
 def history(run: RunResult, metric: str = "MAP@R") -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +109,7 @@ def learning_differences(finished: Iterable[RunResult]) -> dict[str, tuple]:
     return differences
 
 
-def growth_rows(costs: pd.DataFrame, params: ConventionalParams) -> pd.DataFrame:
+def growth_rows(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     """Tidy rows of the exponents by repetition, for the verdict alone: they differ from machine to machine; costs are
     those of `growth.measure`, alone or below those of the runs."""
     columns = ["samples", "repetition", "seconds"]
@@ -142,7 +123,11 @@ def growth_rows(costs: pd.DataFrame, params: ConventionalParams) -> pd.DataFrame
 
 Conventional = meanfield_study(
     "32_meanfield_conventional",
-    ConventionalParams,
+    parameters(
+        methods=tuple[str, ...],
+        growth_sizes=tuple[Count, ...],  # samples of the timed losses, see growth.FROM
+        repetitions=(Count, 5),  # of the timing
+    ),
     conventional,
     curve_table,
     profiles={
@@ -155,7 +140,7 @@ Conventional = meanfield_study(
 )
 Vit = meanfield_study(
     "39_meanfield_vit",
-    VitParams,
+    parameters(methods=(tuple[str, ...], ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")), alpha=(Number, 20.0)),
     vit,
     curve_table,
     profiles={"quick": {"steps": 0, "epochs": 2}, "small": {"steps": 0, "epochs": 4}, "paper": {"backbone": VIT}},

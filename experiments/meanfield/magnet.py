@@ -5,8 +5,11 @@ field the spins are independent, and given the spins the field is normally distr
 T / (J N). Drawing both in turn samples the Gibbs distribution, and all that a sweep needs of the spins is their sum.
 """
 
+import itertools
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +20,7 @@ from torch import Tensor
 from dmlrepro.losses import mean_field as losses
 from experiments.analysis import tables
 from experiments.meanfield.methods import MARGINS, SHARPNESS
-from experiments.params import Count, Params, Positive
+from experiments.params import Count, Positive, parameters
 from experiments.studies import study_rows
 from experiments.study import Study
 
@@ -27,19 +30,6 @@ SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
 # How far the centres of classes scatter about a common direction: apart they fulfil the constraint of Eq. 7, d > m_N
 # for all pairs, and crowded they do not.
 CENTERS = {"apart": 100.0, "crowded": 0.6}
-
-
-class MagnetParams(Params):
-    """The parameters of notebook 30; `seeds` is the number of Monte-Carlo chains and of drawn sets of embeddings."""
-
-    spins: tuple[Count, ...] = (10, 100, 1000)  # N
-    temperatures: tuple[Positive, ...] = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)  # T / J
-    sweeps: Count  # of each chain after as many again that are thrown away
-    spreads: tuple[Positive, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)  # root mean square distance from the centre of a class
-    samples: tuple[Count, ...] = (2, 5, 20, 80)  # per class
-
-
-# --- the magnet -------------------------------------------------------------------------------------------------------
 
 
 def langevin(x: Tensor) -> Tensor:
@@ -87,9 +77,6 @@ def _mean_spin(fields: Tensor, spins: int, generator: torch.Generator) -> Tensor
     across = F.normalize(torch.linalg.cross(along, other), dim=1)
     parts = (cosine, along), (sine * angle.cos(), across), (sine * angle.sin(), torch.linalg.cross(along, across))
     return sum(part.mean(0)[:, None] * axis for part, axis in parts)
-
-
-# --- embeddings -------------------------------------------------------------------------------------------------------
 
 
 def classes_of(
@@ -141,89 +128,65 @@ def best_fields(
     return fields.detach()
 
 
-def mean_field_losses() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
-    """{name: loss(embeddings, labels, mean fields)} as printed: MFCont, and MFCWMS at ALPHAS."""
-
-    def contrastive(embeddings: Tensor, labels: Tensor, fields: Tensor):
-        return losses.mean_field_contrastive(embeddings, labels, fields, **MARGINS, averaging="paper")
-
-    def class_wise(alpha: float):
-        options = SHARPNESS | {"alpha": alpha}
-        return lambda embeddings, labels, fields: losses.mean_field_class_wise_multi_similarity(
-            embeddings, labels, fields, **options, averaging="paper"
+def loss_pairs() -> dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]]:
+    """{name: (loss(embeddings, labels, mean fields), loss(embeddings, labels))} as printed, Eq. 8 and Eq. 6 for MFCont,
+    Eq. 10 and Eq. 9 for MFCWMS at ALPHAS. Values differ by constants, those of a class with itself and of mean fields
+    among one another."""
+    options: dict[str, Any] = MARGINS
+    pairs: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
+        "MFCont": (
+            partial(losses.mean_field_contrastive, **options, averaging="paper"),
+            partial(losses.class_balanced_contrastive, **options),
         )
-
-    return {"MFCont": contrastive} | {f"MFCWMS;alpha={alpha:g}": class_wise(alpha) for alpha in ALPHAS}
+    }
+    for alpha in ALPHAS:
+        options = dict(SHARPNESS, alpha=alpha)
+        pairs[f"MFCWMS;alpha={alpha:g}"] = (
+            partial(losses.mean_field_class_wise_multi_similarity, **options, averaging="paper"),
+            partial(losses.class_wise_multi_similarity, **options),
+        )
+    return pairs
 
 
 def gradient_cosines(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
     """What the embeddings feel when mean fields, here the class means, stand for the other samples: by loss, the cosine
-    of the gradients of Eqs. 8 and 10 with those of Eqs. 6 and 9.
-
-    The values of the losses differ by constants, those of a class with itself and of mean fields among one another.
-    """
-    fields = class_means(embeddings, labels)
-    pairs = {"MFCont": lambda x: losses.class_balanced_contrastive(x, labels, **MARGINS)} | {
-        f"MFCWMS;alpha={alpha:g}": lambda x, alpha=alpha: losses.class_wise_multi_similarity(
-            x, labels, **SHARPNESS | {"alpha": alpha}
-        )
-        for alpha in ALPHAS
-    }
-    cosines = {}
-    for name, loss in mean_field_losses().items():
-        ours, exact = (
-            _gradient(embeddings, function) for function in (lambda x, loss=loss: loss(x, labels, fields), pairs[name])
-        )
+    of the gradients of Eqs. 8 and 10 with those of Eqs. 6 and 9."""
+    cosines, points = {}, embeddings.clone().requires_grad_()
+    for name, (with_fields, with_samples) in loss_pairs().items():
+        values = with_fields(points, labels, class_means(embeddings, labels)), with_samples(points, labels)
+        ours, exact = (torch.autograd.grad(value, points)[0].flatten() for value in values)
         nothing = not (ours.any() or exact.any())  # all samples lie within the margins of both losses
         cosines[name] = 1.0 if nothing else F.cosine_similarity(ours, exact, dim=0).item()
     return cosines
 
 
-def _gradient(embeddings: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-    points = embeddings.clone().requires_grad_()
-    return torch.autograd.grad(loss(points), points)[0].flatten()
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
-def magnet_table(params: MagnetParams) -> pd.DataFrame:
+def magnet_table(params: Any) -> pd.DataFrame:
     """The order parameter against temperature, by mean field and by Monte Carlo; then, of embeddings, offsets of the
     best mean fields and what the approximation costs, against spread and samples per class."""
-    rows = []
-    for temperature in params.temperatures:
-        at = {"setting": f"T={temperature:g}", "metric": "order_parameter"}
-        rows.append(at | {"method": "mean field", "value": order_parameter(temperature)})
+    common: dict[str, Any] = {"metric": "order_parameter"}
+    rows = [
+        common | {"method": "mean field", "setting": f"T={temperature:g}", "value": order_parameter(temperature)}
+        for temperature in params.temperatures
+    ]
     temperatures = torch.tensor(params.temperatures, dtype=torch.float64)
     for spins in params.spins:
         order_parameters = simulate(spins, temperatures, params.sweeps, params.seeds)
         rows += [
-            {"method": "Monte Carlo", "setting": f"N={spins};T={temperature:g}", "seed": chain}
-            | {"metric": "order_parameter", "value": value}
+            common | {"method": "Monte Carlo", "setting": f"N={spins};T={temperature:g}", "seed": chain, "value": value}
             for temperature, chains in zip(params.temperatures, order_parameters.tolist())
             for chain, value in enumerate(chains)
         ]
-    cases = dict.fromkeys(
-        [(spread, SAMPLES) for spread in params.spreads] + [(SPREAD, samples) for samples in params.samples]
-    )
-    for centers in CENTERS:
-        for spread, samples in cases:
-            for seed in range(params.seeds):
-                rows += [row | {"seed": seed} for row in _embedding_rows(centers, spread, samples, seed)]
+    cases = [(spread, SAMPLES) for spread in params.spreads] + [(SPREAD, samples) for samples in params.samples]
+    for centers, (spread, samples), seed in itertools.product(CENTERS, dict.fromkeys(cases), range(params.seeds)):
+        embeddings, labels = classes_of(centers, spread, samples, seed)
+        cosines = gradient_cosines(embeddings, labels)
+        for name, (loss, _) in loss_pairs().items():
+            cell = tables.Cell.read(f"{name};centers={centers};spread={spread:g};samples={samples}")
+            at = {"method": cell.method, "setting": cell.setting, "seed": seed}
+            offset = field_offset(best_fields(embeddings, labels, loss), embeddings, labels)
+            rows.append(at | {"metric": "gradient_cosine", "value": cosines[name]})
+            rows.append(at | {"metric": "field_offset", "value": offset})
     return study_rows(params, rows)
-
-
-def _embedding_rows(centers: str, spread: float, samples: int, seed: int) -> list[dict]:
-    embeddings, labels = classes_of(centers, spread, samples, seed)
-    cosines = gradient_cosines(embeddings, labels)
-    rows = []
-    for name, loss in mean_field_losses().items():
-        cell = tables.Cell.read(f"{name};centers={centers};spread={spread:g};samples={samples}")
-        at = {"method": cell.method, "setting": cell.setting}
-        offset = field_offset(best_fields(embeddings, labels, loss), embeddings, labels)
-        rows.append(at | {"metric": "gradient_cosine", "value": cosines[name]})
-        rows.append(at | {"metric": "field_offset", "value": offset})
-    return rows
 
 
 def curves(table: pd.DataFrame, metric: str, x: str, **fixed: str | float) -> dict[str, tuple]:
@@ -243,13 +206,18 @@ def curves(table: pd.DataFrame, metric: str, x: str, **fixed: str | float) -> di
 
 Magnet = Study(
     "30_meanfield_magnet",
-    MagnetParams,
+    parameters(  # `seeds` is the number of Monte-Carlo chains and of drawn sets of embeddings
+        spins=(tuple[Count, ...], (10, 100, 1000)),  # N
+        temperatures=(  # T / J
+            tuple[Positive, ...],
+            (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6),
+        ),
+        sweeps=Count,  # of each chain after as many again that are thrown away
+        spreads=(tuple[Positive, ...], (0.05, 0.1, 0.2, 0.4, 0.8)),  # root mean square distance from a class's centre
+        samples=(tuple[Count, ...], (2, 5, 20, 80)),  # per class
+    ),
     paper="meanfield",
-    profiles={
-        "quick": {"sweeps": 150, "seeds": 3},
-        "small": {"sweeps": 3000, "seeds": 10},
-        "paper": {"sweeps": 3000, "seeds": 10},
-    },
+    profiles={"*": {"sweeps": 3000, "seeds": 10}, "quick": {"sweeps": 150, "seeds": 3}},
     references={"spreads": (SPREAD,), "samples": (SAMPLES,)},
     tabulate=lambda finished, params: magnet_table(params),
 )

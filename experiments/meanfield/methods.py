@@ -13,7 +13,7 @@ from dmlrepro.losses.mean_field import FIELD_LR
 from experiments import studies
 from experiments.figures.style import Names
 from experiments.meanfield.claims import TESTS
-from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, Method, Setting, pick, runs_of, spec_of
+from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, Method, Setting, expand_seeds, pick, spec_of
 from experiments.params import Params, protocol_of
 from experiments.profiles import benchmark_of
 from experiments.study import Study
@@ -194,9 +194,5 @@ def specs_of(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
 
 
 def every_run(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
-    """The runs of some methods at one setting, every seed, as `runs_of`."""
-    return [
-        run
-        for method in pick(METHODS, names)
-        for run in runs_of([method], params, **(training(params) | how if method.loss else {}))
-    ]
+    """The runs of some methods at one setting, every seed and fold."""
+    return expand_seeds(specs_of(names, params, **how), params)

@@ -10,12 +10,12 @@ from typing import Any
 from experiments.meanfield.claims import SAME_RATE
 from experiments.meanfield.methods import FIELD_LR, METHODS, meanfield_study, specs_of
 from experiments.methods import expand_seeds, search_each
-from experiments.params import Params, Whole
+from experiments.params import Params, Whole, parameters
 from experiments.training.spec import RunSpec
 
 
 def _evaluations(params: Params) -> dict[str, Any]:
-    """Two _evaluations in a run, where the profile decides."""
+    """Two evaluations in a run, where the profile decides."""
     if params.profile == "paper" or params.eval_every_epochs:
         return {}
     if params.steps:
@@ -27,31 +27,16 @@ folds_study = functools.partial(meanfield_study, shared={"*": {"protocol": "mlrc
 PAIRS = ("Cont", "MFCont", "CWMS", "MFCWMS")  # a loss on pairs and its mean field, twice
 
 
-class MlrcParams(Params):
-    """The parameters of notebook 31; at paper MLRC's own network, batches, budget and search."""
-
-    protocol: str
-    search_trials: Whole
-    methods: tuple[str, ...]
-
-
-class NcaParams(Params):
-    """The parameters of notebook 38; the effect is as large as the spread, so that there are many seeds."""
-
-    protocol: str
-    search_trials: Whole
-
-
-def mlrc(params: MlrcParams) -> list[RunSpec]:
+def mlrc(params: Any) -> list[RunSpec]:
     """Tables 1 and 3 to 5: every method on every fold, its hyperparameters searched first where there are trials."""
     return expand_seeds([spec for spec, _ in search_each(before_search(params), METHODS, params)], params)
 
 
-def before_search(params: MlrcParams) -> list[RunSpec]:
+def before_search(params: Any) -> list[RunSpec]:
     return specs_of(params.methods, params, **_evaluations(params))
 
 
-def nca(params: NcaParams) -> list[RunSpec]:
+def nca(params: Any) -> list[RunSpec]:
     """Table 15: ProxyNCA++, MFNCA, and ProxyNCA++ that starts in MFNCA's directions and turns as fast: its proxies are
     an eighth as long, and so is their rate."""
     searched = specs_of(("untrained", "ProxyNCA++", "MFNCA"), params, **_evaluations(params))
@@ -62,7 +47,7 @@ def nca(params: NcaParams) -> list[RunSpec]:
 
 Mlrc = folds_study(
     "31_meanfield_mlrc",
-    MlrcParams,
+    parameters(protocol=str, search_trials=Whole, methods=tuple[str, ...]),
     mlrc,
     profiles={
         "*": {"methods": ("untrained", "ArcFace", "CosFace", "MultiSimilarity", "ProxyNCA++", "ProxyAnchor", *PAIRS)},
@@ -71,7 +56,7 @@ Mlrc = folds_study(
 )
 Nca = folds_study(
     "38_meanfield_nca",
-    NcaParams,
+    parameters(protocol=str, search_trials=Whole),
     nca,
-    profiles={"small": {"seeds": 20}, "paper": {"seeds": 20}},
+    profiles={"small": {"seeds": 20}, "paper": {"seeds": 20}},  # the effect is as large as the spread
 )

@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from dmlrepro import metrics
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import METHODS, NivmfOptions, nivmf_ablation
-from experiments.params import Number, Params
+from experiments.params import Number, parameters
 from experiments.studies import evaluated_labels, kept, scored, with_measured
 from experiments.training import batches, inference, records
 from experiments.training.records import measurement
@@ -22,15 +23,7 @@ from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-class CertaintyParams(NivmfOptions, Params):
-    """The parameters of notebook 24."""
-
-    methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted
-    corruptions: tuple[str, ...] = ("crop", "occlusion", "blur")
-    strengths: tuple[Number, ...] = (0.0, 0.25, 0.5, 0.75)
-
-
-def certainty(params: CertaintyParams) -> list[RunSpec]:
+def certainty(params: Any) -> list[RunSpec]:
     """The untrained network and some distances; all are runs of notebook 22."""
     for kind in params.corruptions:  # what cannot be done after training is an error before it
         for strength in params.strengths:
@@ -108,7 +101,7 @@ def degraded_embeddings(run: RunResult, kind: str, strength: float) -> Tensor:
     return kept(run, embedded, kind, strength, inspect.getsource(sys.modules[__name__]))
 
 
-def certainty_table(finished: Iterable[RunResult], params: CertaintyParams) -> pd.DataFrame:
+def certainty_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """The rows of the runs; how the embedding norm follows the strength of each corruption; and how well it tells the
     test images that the baseline of the same seed retrieves right from the others (Fig. 9)."""
     finished = list(finished)
@@ -173,7 +166,7 @@ def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
     return ((centred * other).sum(0) / (centred.norm(dim=0) * other.norm())).mean().item()
 
 
-def degraded_examples(run: RunResult, params: CertaintyParams) -> tuple[list[list], list[str]]:
+def degraded_examples(run: RunResult, params: Any) -> tuple[list[list], list[str]]:
     """The first test image at every strength of every corruption, for `images.samples`."""
     manifest = batches.load_dataset(run.spec)
     batch = batches.test_images(run.spec, manifest, manifest.indices("test")[:1])
@@ -186,7 +179,12 @@ def degraded_examples(run: RunResult, params: CertaintyParams) -> tuple[list[lis
 
 Certainty = nivmf_ablation(
     "24_nivmf_norm_is_certainty",
-    CertaintyParams,
+    parameters(
+        NivmfOptions,
+        methods=(tuple[str, ...], ("Cosine", "EL-nivMF")),  # the first is the baseline whose mistakes are predicted
+        corruptions=(tuple[str, ...], ("crop", "occlusion", "blur")),
+        strengths=(tuple[Number, ...], (0.0, 0.25, 0.5, 0.75)),
+    ),
     certainty,
     certainty_table,
     profiles={"paper": {"dataset": "cars"}},

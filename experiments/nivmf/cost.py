@@ -14,7 +14,7 @@ from experiments import steps, timing
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfOptions, nivmf_ablation
-from experiments.params import Count, Params
+from experiments.params import Count, parameters
 from experiments.studies import scored, study_rows, trained_loss
 from experiments.training import batches, inference, records
 from experiments.training.builders import loss_builder
@@ -27,16 +27,7 @@ from experiments.training.spec import RunSpec
 BACKBONE, EMBEDDING_SIZE, CLASSES = "resnet50", 512, 98
 
 
-class NivmfCostParams(NivmfOptions, Params):
-    """The parameters of notebook 26."""
-
-    sample_counts: tuple[Count, ...]
-    cost_image_size: Count
-    network_images: Count  # on which the network is measured
-    repetitions: Count = 6  # how often each time is measured, all methods in turn
-
-
-def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
+def cost_and_samples(params: Any) -> list[RunSpec]:
     """EL-nivMF at every number of samples, at its default once more without that setting, and without D(K)."""
     el_nivmf = [METHODS["EL-nivMF"]]
     specs = runs_of(pick(METHODS, ["untrained", "EL-nivMF"]), params)
@@ -48,7 +39,7 @@ def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
 ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
 
 
-def timed_ratios(params: NivmfCostParams) -> pd.DataFrame:
+def timed_ratios(params: Any) -> pd.DataFrame:
     """Times of a training step and of retrieval over ProxyNCA++'s, a row per repetition.
 
     The harness is `experiments.steps`. No two executions agree: the table is for the judge and the costs, not for the
@@ -76,7 +67,7 @@ def timed_ratios(params: NivmfCostParams) -> pd.DataFrame:
     return study_rows(params, rows, backbone=BACKBONE, dim=EMBEDDING_SIZE)
 
 
-def _losses(params: NivmfCostParams) -> dict[tuple[str, str], torch.nn.Module]:
+def _losses(params: Any) -> dict[tuple[str, str], torch.nn.Module]:
     """(method, setting) -> an untrained loss: ProxyNCA++, the analytic distances, EL-nivMF by number of samples.
 
     Embeddings of standard normal numbers get concentrations as in the released runs of ResNet-50.
@@ -91,7 +82,7 @@ def _losses(params: NivmfCostParams) -> dict[tuple[str, str], torch.nn.Module]:
     return losses
 
 
-def _points(params: NivmfCostParams) -> tuple[torch.Tensor, torch.Tensor]:
+def _points(params: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Random embeddings of a batch and their labels."""
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.randn(params.batch_size, EMBEDDING_SIZE, generator=generator)
@@ -115,7 +106,7 @@ def _retriever(
 TIMED = ["metric", "backbone", "method", "setting", "seed", "value"]  # columns among the costs of the runs
 
 
-def ratios(costs: pd.DataFrame, params: NivmfCostParams) -> pd.DataFrame:
+def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     """The timed ratios among saved costs, as `timed_ratios` gives them."""
     timed = costs[pd.to_numeric(costs["value"]).notna()]
     return study_rows(params, timed[TIMED].to_dict("records"), backbone=BACKBONE, dim=EMBEDDING_SIZE)
@@ -137,7 +128,7 @@ def estimate_spread(run: RunResult, counts: Sequence[int], draws: int = 40) -> l
     return found
 
 
-def spreads_of(run: RunResult, params: NivmfCostParams) -> list:
+def spreads_of(run: RunResult, params: Any) -> list:
     """The spread of the loss estimate of the default run for each N."""
     if run.spec.method != "EL-nivMF" or run.spec.setting:
         return []
@@ -148,16 +139,21 @@ def spreads_of(run: RunResult, params: NivmfCostParams) -> list:
 
 Cost = nivmf_ablation(
     "26_nivmf_cost_and_samples",
-    NivmfCostParams,
+    parameters(
+        NivmfOptions,
+        sample_counts=tuple[Count, ...],
+        cost_image_size=Count,
+        network_images=Count,  # on which the network is measured
+        repetitions=(Count, 6),  # how often each time is measured, all methods in turn
+    ),
     cost_and_samples,
     profiles={
-        "*": {"sample_counts": (1, 2, 5, 10, 20)},
+        "*": {"sample_counts": (1, 2, 5, 10, 20), "cost_image_size": 224, "network_images": 20},
         "quick": {"cost_image_size": 112, "network_images": 5, "sample_counts": (1, 5, 20)},
-        "small": {"cost_image_size": 224, "network_images": 20},
-        "paper": {"cost_image_size": 224, "network_images": 100},
+        "paper": {"network_images": 100},
     },
     references={"sample_counts": ("samples",)},
     measures=spreads_of,
-    claims=TESTS,
     ratios=ratios,
+    claims=TESTS,
 )

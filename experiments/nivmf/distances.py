@@ -4,6 +4,7 @@ Numerical studies give rows of a tidy table or arguments of `planes.field`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,21 +19,11 @@ from experiments.analysis.claims import START
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation
-from experiments.params import Count, Params, Whole
+from experiments.params import Count, Whole, parameters
 from experiments.studies import evaluated_labels, measured, study_rows, with_measures
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
-
-
-class DistancesParams(NivmfOptions, Params):
-    """The parameters of notebook 22."""
-
-    methods: tuple[str, ...]
-    variant_dim: Count = 128  # dimension of the three-variant comparison: the paper's fits exist for 128 and 512
-    variant_steps: Whole  # steps of each of its runs; 0: none
-    draws: Count = 20  # random proxies and embeddings of the exact statements
-
 
 # These forms are run at 128 dimensions, where the released code of all of them but KL's uses the printed fit. Those of
 # nivMF differ in the fit alone and are not run.
@@ -44,31 +35,25 @@ FORMS = {
 }
 
 
-def distances(params: DistancesParams) -> list[RunSpec]:
+def distances(params: Any) -> list[RunSpec]:
     """Every distance, every seed; then, with few steps, the printed and the released form of those that have one."""
     specs = runs_of(pick(METHODS, ("untrained", *params.methods)), params)
     for method, variants in FORMS.items():
         for variant in variants if params.variant_steps and method in params.methods else ():
-            specs += runs_of(
-                [METHODS[method]],
-                params,
-                setting=f"variant={variant}",
-                loss_options={"variant": variant},
-                embedding_size=params.variant_dim,
-                steps=params.variant_steps,
-                epochs=None,
-            )
+            budget = {"embedding_size": params.variant_dim, "steps": params.variant_steps, "epochs": None}
+            setting, form = f"variant={variant}", {"variant": variant}
+            specs += runs_of([METHODS[method]], params, setting=setting, loss_options=form, **budget)
     return specs
 
 
-def distances_table(finished: Iterable[RunResult], params: DistancesParams) -> pd.DataFrame:
+def distances_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """The rows of the runs, those of the same embeddings ranked by Euclidean distance (Table 4), and the draws of
     `exact_rows`."""
     exact = study_rows(params, exact_rows(range(params.draws)))
     return pd.concat([with_measures(finished, euclidean_of, params), exact], ignore_index=True)
 
 
-def euclidean_of(run: RunResult, params: DistancesParams) -> list:
+def euclidean_of(run: RunResult, params: Any) -> list:
     """The rows of a run whose embeddings are ranked by Euclidean distance."""
     if run.spec.method not in (*DISTANCES, START) or run.spec.setting:
         return []
@@ -229,7 +214,13 @@ def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: flo
 
 Distances = nivmf_ablation(
     "22_nivmf_distances",
-    DistancesParams,
+    parameters(
+        NivmfOptions,
+        methods=tuple[str, ...],
+        variant_dim=(Count, 128),  # of the three-variant comparison: the paper's fits exist for 128 and 512
+        variant_steps=Whole,  # steps of each of its runs; 0: none
+        draws=(Count, 20),  # random proxies and embeddings of the exact statements
+    ),
     distances,
     distances_table,
     euclidean_of,

@@ -5,8 +5,9 @@ import math
 import torch
 from matplotlib.figure import Figure
 
+from dmlrepro import vmf
 from dmlrepro.losses.nivmf import nivmf_log_density
-from experiments.figures.style import described, panels
+from experiments.figures.style import PALETTE, described, panels
 
 TOWARDS_READER = (0.3, -0.9, 0.3)  # the mode of all densities that are drawn
 
@@ -32,3 +33,46 @@ def spheres(
             panel.set(title=title, xticks=[], yticks=[], frame_on=False)
         figure.colorbar(image, ax=axes, label="density / peak", shrink=0.8)
     return described(figure, "Three vMF densities of growing concentration and one nivMF density, on spheres.")
+
+
+def overlap(
+    image: tuple[float, float] = (20.0, 40.0),
+    class_concentration: float = 10.0,
+    counts: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100),
+    repeats: int = 400,
+    seed: int = 0,
+) -> Figure:
+    """The expected-likelihood distance on a circle. Left: the densities of an image, a vMF of concentration and angle
+    `image`, and of a class at 0 degrees; their product, whose area is the likelihood. Right: -log of that area, exact
+    and estimated from so many samples of the image, mean and 90 % of the estimates."""
+    generator = torch.Generator().manual_seed(seed)
+    angles = torch.linspace(-math.pi, math.pi, 721, dtype=torch.float64)
+    circle = torch.stack([angles.cos(), angles.sin()], dim=1)
+    concentration, angle = torch.tensor([image[0]], dtype=torch.float64), math.radians(image[1])
+    at = torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=torch.float64)
+    middle, width = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor(class_concentration).double()
+    of_image = vmf.log_density(circle, at[0], concentration[0]).exp()
+    of_class = vmf.log_density(circle, middle, width).exp()
+    exact = -torch.trapezoid(of_image * of_class, angles).log().item()
+    drawn = vmf.sample(at, concentration, repeats * max(counts), generator)[:, 0].view(repeats, max(counts), 2)
+    likelihoods = vmf.log_density(drawn, middle, width).exp()
+    estimates = torch.stack([-likelihoods[:, :count].mean(1).log() for count in counts])
+    low, high = estimates.quantile(0.05, dim=1), estimates.quantile(0.95, dim=1)
+    with panels(2, 3.2) as (figure, (left, right)):
+        degrees = angles.rad2deg()
+        for density, name, color, style in (
+            (of_image, "image", PALETTE[2], "-"),
+            (of_class, "class", PALETTE[0], "--"),
+        ):
+            left.plot(degrees, density, style, color=color, linewidth=2, label=name)
+        left.fill_between(degrees, of_image * of_class, color="0.6", label="product")
+        left.set(xlabel="angle (degrees)", ylabel="density", xlim=(-90, 150), title="overlap of two densities")
+        left.legend(fontsize="small")
+        right.fill_between(counts, low, high, color=PALETTE[2], alpha=0.2, linewidth=0, label="90 % of estimates")
+        right.plot(counts, estimates.mean(1), "o-", color=PALETTE[2], label="mean estimate")
+        right.axhline(exact, color="black", linestyle="--", label="exact")
+        right.set(xlabel="samples of the image", ylabel="distance (nats)", xscale="log", title="−log of the overlap")
+        right.set_xticks(counts, [str(count) for count in counts])
+        right.minorticks_off()
+        right.legend(fontsize="small")
+    return described(figure, "Overlap of an image's and a class's density on a circle, and its estimate from samples.")

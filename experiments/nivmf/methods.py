@@ -7,6 +7,7 @@ start at the class means of the untrained embeddings, the embeddings are scaled 
 the loss's parameters have learning rates of their own.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -22,32 +23,24 @@ from experiments.study import Study
 from experiments.training import protocols
 from experiments.training.search import Range
 
-# method -> distance of losses.nivmf; "Cosine" is ProxyNCA++ with learned temperature, tuned as the others are
-DISTANCES = {
-    "Cosine": "cosine",
-    "L2": "l2",
-    "nivMF": "nivmf",
-    "EL-vMF": "el_vmf",
-    "B-vMF": "bhattacharyya",
-    "KL-vMF": "kl",
-    "EL-nivMF": "el_nivmf",
-}
+# Method, its distance of losses.nivmf, initial (concentration, temperature) of small networks, colour; "Cosine" is
+# ProxyNCA++ with learned temperature, tuned as the others are. Initial values are those of networks trained from
+# scratch at 64 dimensions: the best R@1 on validation classes (fold 0 of 4, seed 7, 200 steps) of 12 trials for every
+# distance, the published grid kappa in {10, 50, 200} by t in {1, 1/32, 1/256}, and t = 32. The embedded weights start
+# there too, those of photographs where the released code does (losses.nivmf.DEFAULTS).
+_DISTANCES = (
+    ("Cosine", "cosine", (10.0, 1.0), "#999933"),
+    ("L2", "l2", (10.0, 32.0), "#332288"),
+    ("nivMF", "nivmf", (50.0, 32.0), "#CC6677"),
+    ("EL-vMF", "el_vmf", (200.0, 1.0), "#117733"),
+    ("B-vMF", "bhattacharyya", (200.0, 1.0), "#44AA99"),
+    ("KL-vMF", "kl", (50.0, 1.0), "#88CCEE"),
+    ("EL-nivMF", "el_nivmf", (50.0, 1.0), "#882255"),
+)
+DISTANCES = {name: distance for name, distance, *_ in _DISTANCES}
+TUNED = {name: initial for name, _, initial, _ in _DISTANCES}
 JOINT = "ProxyAnchor+EL-nivMF"
 TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learning-rate schedule
-
-# Initial (concentration, temperature) of networks trained from scratch at 64 dimensions: the best R@1 on validation
-# classes (fold 0 of 4, seed 7, 200 steps) of 12 trials for every distance, the published grid kappa in {10, 50, 200} by
-# t in {1, 1/32, 1/256}, and t = 32. The embedded weights start there too, those of photographs where the released code
-# does (losses.nivmf.DEFAULTS).
-TUNED: dict[str, tuple[float, float]] = {
-    "Cosine": (10.0, 1.0),
-    "L2": (10.0, 32.0),
-    "nivMF": (50.0, 32.0),
-    "EL-vMF": (200.0, 1.0),
-    "B-vMF": (200.0, 1.0),
-    "KL-vMF": (50.0, 1.0),
-    "EL-nivMF": (50.0, 1.0),
-}
 
 # kappa_z over the embedding's norm, which a fresh head leaves at 0.5 (conv4, 64 dimensions) or 50 (SqueezeNet, 128):
 # initial concentrations are a quarter to a half of the dimension. ResNet-50's is the least of the released code. It
@@ -65,16 +58,6 @@ RANGES = {
     "temperature": Range(1e-3, 100, log=True),
     "embedding_scale": Range(0.3, 30, log=True),
 } | LOSS_LR
-
-COLORS = {
-    "EL-nivMF": "#882255",
-    "nivMF": "#CC6677",
-    "EL-vMF": "#117733",
-    "B-vMF": "#44AA99",
-    "KL-vMF": "#88CCEE",
-    "L2": "#332288",
-    "Cosine": "#999933",
-}
 
 LR = 1e-5  # of the network; the released code states all other rates as multiples of it
 _SHARED = {
@@ -98,108 +81,73 @@ def _rates(proxies: float, concentrations: float, concentration: float, temperat
     are those of the release. That of the temperature has its rate as it is: over an initial 0.003 a step would
     multiply or divide the temperature by two, by which the release crosses zero.
     """
+    source, remark = f"{source}: {{:g}} x the network's".format, f", over the initial {concentration:g}"
     return {
-        "loss_lr.proxies": Setting(proxies * LR, f"{source}: {proxies:g} x the network's"),
-        "loss_lr.log_concentrations": Setting(
-            concentrations * LR / concentration,
-            f"{source}: {concentrations:g} x the network's, over the initial {concentration:g}",
-        ),
-        "loss_lr.log_temperature": Setting(temperature * LR, f"{source}: {temperature:g} x the network's, for log t"),
+        "loss_lr.proxies": Setting(proxies * LR, source(proxies)),
+        "loss_lr.log_concentrations": Setting(concentrations * LR / concentration, source(concentrations) + remark),
+        "loss_lr.log_temperature": Setting(temperature * LR, source(temperature) + ", for log t"),
     }
 
 
-def _released(
-    dataset: str, dim: int, epochs: int, drop_epochs: tuple[int, ...], drop: float, proxies: float,
-    concentrations: float, concentration: float, scale: float, omega: float,
-) -> dict[str, Setting]:  # fmt: skip
-    """A command of the released example_runs.sh, of ProxyAnchor + EL-nivMF with a step-wise schedule (Table 2)."""
+def _of_loss(source: str, **values: float) -> dict[str, Setting]:
+    """Options of a loss from one source."""
+    return {f"loss.{name}": Setting(value, source) for name, value in values.items()}
+
+
+# The commands of the released example_runs.sh, of ProxyAnchor + EL-nivMF with a step-wise schedule (Table 2)
+_COMMANDS: dict[tuple[str, int], tuple] = {
+    # data set, dimensions: epochs, drops, factor, proxies x, kappa x, kappa, embedding scale, omega
+    ("cub", 128): (250, (25, 50), 0.3, 5000, 20000, 6.0, 30.0, 3.0),
+    ("cub", 512): (250, (31,), 0.1, 5000, 20000, 18.0, 50.0, 5.0),
+    ("cars", 128): (300, (60, 80), 0.1, 7500, 7500, 9.0, 12.0, 0.3),
+    ("cars", 512): (300, (105, 170), 0.2, 5000, 20000, 22.0, 10.0, 0.1),
+}
+
+
+def _released(dataset: str, dim: int) -> dict[str, Setting]:
+    epochs, drops, drop, proxies, concentrations, concentration, scale, omega = _COMMANDS[dataset, dim]
     source = f"the released example_runs.sh, {dataset} at {dim} dimensions"
-    values = {
-        "embedding_size": dim,
-        "epochs": epochs,
-        "lr_drop_epochs": drop_epochs,
-        "lr_drop": drop,
-        "loss.concentration": concentration,
-        "loss.embedding_scale": scale,
-        "loss.temperature": 0.003,
-        "loss.num_samples": 5,
-        "loss.omega": omega,
-    }
+    values = {"embedding_size": dim, "epochs": epochs, "lr_drop_epochs": drops, "lr_drop": drop}
+    loss = {"concentration": concentration, "embedding_scale": scale, "temperature": 0.003, "num_samples": 5}
     return (
         _SHARED
         | {"batch_size": Setting(64, "the released code, where a command says nothing else")}
         | {name: Setting(value, source) for name, value in values.items()}
+        | _of_loss(source, **loss, omega=omega)
         | _rates(proxies, concentrations, concentration, 200, source)
     )
 
 
-RELEASED: dict[tuple[str, int], dict[str, Setting]] = {
-    (row[0], row[1]): _released(*row)
-    for row in (
-        # data set, dimensions, epochs, drops, factor, proxies x, kappa x, kappa, embedding scale, omega
-        ("cub", 128, 250, (25, 50), 0.3, 5000, 20000, 6.0, 30.0, 3.0),
-        ("cub", 512, 250, (31,), 0.1, 5000, 20000, 18.0, 50.0, 5.0),
-        ("cars", 128, 300, (60, 80), 0.1, 7500, 7500, 9.0, 12.0, 0.3),
-        ("cars", 512, 300, (105, 170), 0.2, 5000, 20000, 22.0, 10.0, 0.1),
-    )
-}
-
-
-def _ablation(name: str, dataset: str) -> dict[str, Setting]:
+def ablation_of(dataset: str, method: str = "EL-nivMF") -> dict[str, Setting]:
     """One distance in the comparison of Sec. 4.3, as in the released ablation on CUB."""
-    concentration, temperature = DEFAULTS[DISTANCES[name]]
-    source = "the released ablation"
-    grid = f"Supp. I gives the grid; the choice is that of {source} on CUB" + ", none is known for Cars" * (
-        dataset == "cars"
-    )
+    concentration, temperature = DEFAULTS[DISTANCES[method]]
+    source, on_cars = "the released ablation", benchmark_of(dataset) == "cars"
+    grid = f"Supp. I gives the grid; the choice is that of {source} on CUB" + ", none is known for Cars" * on_cars
+    epochs = Setting(150, "Supp. I: '150 epochs on CARS'") if on_cars else Setting(50, "Supp. I: '50 on CUB'")
     record = (
         _SHARED
-        | {
-            "embedding_size": Setting(512, "Supp. I: 'we used the dimensionality M=512'"),
-            "batch_size": Setting(106, "Supp. I: 'a batchsize of 106'"),
-            "epochs": Setting(
-                *{"cub": (50, "Supp. I: '50 on CUB'"), "cars": (150, "Supp. I: '150 epochs on CARS'")}[dataset]
-            ),
-            "loss.concentration": Setting(concentration, grid),
-            "loss.temperature": Setting(temperature, grid),
-            "loss.embedding_scale": Setting(150.0, source),
-        }
+        | {"embedding_size": Setting(512, "Supp. I: 'we used the dimensionality M=512'")}
+        | {"batch_size": Setting(106, "Supp. I: 'a batchsize of 106'"), "epochs": epochs}
+        | _of_loss(grid, concentration=concentration, temperature=temperature)
+        | _of_loss(source, embedding_scale=150.0)
         | _rates(5000, 50000, concentration, 500, source)
     )
-    if name == "EL-nivMF":
+    if method == "EL-nivMF":
         record["loss.num_samples"] = Setting(10, f"{source}; Supp. H: 'N~10'")
-    if "nivMF" not in name:
+    if "nivMF" not in method:
         del record["loss_lr.log_concentrations"]
     return record
 
 
-ABLATION: dict[tuple[str, str], dict[str, Setting]] = {
-    (name, dataset): _ablation(name, dataset) for name in DISTANCES for dataset in ("cub", "cars")
-}
-
 _CODE = "the released code's default"
 # What the paper's own comparisons give the baselines. ProxyNCA's scale s of both vectors is the temperature 1 / s^2.
 COMPARED: dict[str, dict[str, Setting]] = {
-    "ProxyNCA++": {
-        "loss.temperature": Setting(1 / 3**2, f"{_CODE}: scale 3"),
-        "loss_lr.*": Setting(50 * LR, f"{_CODE}: 50 x the network's"),
-    },
-    "ProxyAnchor": {
-        "loss.alpha": Setting(32.0, _CODE),
-        "loss.margin": Setting(0.1, _CODE),
-        "loss_lr.*": Setting(2000 * LR, f"{_CODE}: 2000 x the network's"),
-    },
-    "MultiSimilarity": {
-        "loss.alpha": Setting(2.0, _CODE),
-        "loss.beta": Setting(40.0, _CODE),
-        "loss.base": Setting(0.5, _CODE),
-        "loss.epsilon": Setting(0.1, _CODE),
-    },
-    "Margin": {
-        "loss.beta": Setting(1.2, _CODE),
-        "loss.margin": Setting(0.2, _CODE),
-        "loss_lr.*": Setting(50 * LR, f"{_CODE}: 5e-4"),
-    },
+    "ProxyNCA++": _of_loss(f"{_CODE}: scale 3", temperature=1 / 3**2)
+    | {"loss_lr.*": Setting(50 * LR, f"{_CODE}: 50 x the network's")},
+    "ProxyAnchor": _of_loss(_CODE, alpha=32.0, margin=0.1)
+    | {"loss_lr.*": Setting(2000 * LR, f"{_CODE}: 2000 x the network's")},
+    "MultiSimilarity": _of_loss(_CODE, alpha=2.0, beta=40.0, base=0.5, epsilon=0.1),
+    "Margin": _of_loss(_CODE, beta=1.2, margin=0.2) | {"loss_lr.*": Setting(50 * LR, f"{_CODE}: 5e-4")},
 }
 
 
@@ -210,14 +158,14 @@ def released_for(dataset: str, backbone: str, dim: int) -> dict[str, Setting]:
     """
     benchmark = benchmark_of(dataset)
     known = benchmark if benchmark in ("cub", "cars") else "cub", 128 if dim <= 128 else 512
-    record = RELEASED[known]
+    record = _released(*known)
     if known == (benchmark, dim) and backbone.startswith("resnet50"):
         return record
     remark = f"none was released for {benchmark}, {backbone}, {dim} dimensions"
     return {name: Setting(setting.value, f"{setting.source}; {remark}") for name, setting in record.items()}
 
 
-def _distance(name: str, distance: str) -> Method:
+def _distance(name: str, distance: str, tuned: tuple[float, float], color: str) -> Method:
     """ProxyNCA++ with one of the distances."""
     sampled = distance == "el_nivmf"
     return Method(
@@ -226,33 +174,29 @@ def _distance(name: str, distance: str) -> Method:
         options={"distance": distance} | ({"num_samples": SAMPLES} if sampled else {}),
         param_lrs={key: rate for key, rate in RATES.items() if key != "log_concentrations" or "nivMF" in name},
         from_parameters={"embedding_scale": "embedding_scale"} | ({"num_samples": "samples"} if sampled else {}),
-        from_scratch=dict(zip(("concentration", "temperature"), TUNED[name])),
+        from_scratch=dict(zip(("concentration", "temperature"), tuned)),
         by_backbone={"embedding_scale": EMBEDDING_SCALE},
         fields={"proxies_from_class_means": True},
         search_space=RANGES,
-        color=COLORS[name],
+        color=color,
     )
 
 
-def _joint(el_nivmf: Method) -> Method:
-    """Eq. 7: EL-nivMF with ProxyAnchor on the same proxies."""
-    return Method(
-        JOINT,
-        "nivmf.proxy_anchor_with_nivmf",
-        options=el_nivmf.options | {"omega": OMEGA},
-        param_lrs={f"probabilistic.{key}": rate for key, rate in el_nivmf.param_lrs.items()},
-        from_parameters=el_nivmf.from_parameters | {"omega": "omega"},
-        from_scratch=el_nivmf.from_scratch,
-        by_backbone=el_nivmf.by_backbone,
-        fields=el_nivmf.fields,
-        # Sec. 4.2: "Here, we only optimize the scaling omega"; up to 100 as in Fig. 4, the released runs take 0.1 to 5
-        search_space={"omega": Range(0.01, 100, log=True)},
-        color="#AA4499",
-    )
-
-
-OWN: dict[str, Method] = {name: _distance(name, distance) for name, distance in DISTANCES.items()}
-OWN[JOINT] = _joint(OWN["EL-nivMF"])
+OWN: dict[str, Method] = {
+    name: _distance(name, distance, initial, color) for name, distance, initial, color in _DISTANCES
+}
+# Eq. 7: EL-nivMF with ProxyAnchor on the same proxies
+OWN[JOINT] = dataclasses.replace(
+    OWN["EL-nivMF"],
+    name=JOINT,
+    loss="nivmf.proxy_anchor_with_nivmf",
+    options=OWN["EL-nivMF"].options | {"omega": OMEGA},
+    param_lrs={f"probabilistic.{key}": rate for key, rate in OWN["EL-nivMF"].param_lrs.items()},
+    from_parameters=OWN["EL-nivMF"].from_parameters | {"omega": "omega"},
+    # Sec. 4.2: "Here, we only optimize the scaling omega"; up to 100 as in Fig. 4, the released runs take 0.1 to 5
+    search_space={"omega": Range(0.01, 100, log=True)},
+    color="#AA4499",
+)
 METHODS = BASELINES | OWN
 LABELS = {
     "omega": "weight ω of ProxyAnchor",
@@ -355,10 +299,6 @@ def _under_protocol(record: dict[str, Setting], params: Params, method: str) -> 
 def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
     """A record whose rates name the parameters of the joint loss."""
     return {name.replace("loss_lr.", "loss_lr.probabilistic."): setting for name, setting in record.items()}
-
-
-def ablation_of(dataset: str, method: str = "EL-nivMF") -> dict[str, Setting]:
-    return ABLATION[method, "cars" if benchmark_of(dataset) == "cars" else "cub"]
 
 
 def ablation_decided(choice: Choice) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Notebooks 20 and 21: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2), and how much ProxyAnchor
 beside it (Fig. 4)."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -9,32 +9,14 @@ from dmlrepro import metrics
 from experiments.methods import expand_seeds, pick, runs_of, search_each, spec_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import JOINT, METHODS, TABLE_2, NivmfOptions, nivmf_study
-from experiments.params import MAY_BE_EMPTY, Number, Params, Whole
+from experiments.params import MAY_BE_EMPTY, Number, Whole, parameters
 from experiments.studies import evaluated_labels, histories_apart, measured, with_histories, with_measures
 from experiments.training import protocols
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-class NivmfRetrievalParams(NivmfOptions, Params):
-    """The parameters of notebook 20."""
-
-    methods: tuple[str, ...]
-    omega: Number  # weight of ProxyAnchor beside EL-nivMF
-    search_trials: Whole
-    lr_drop_epochs: Annotated[
-        tuple[Annotated[int | float, Field(ge=0)], ...], MAY_BE_EMPTY
-    ]  # of the runs of Table 2; empty: no such runs
-    lr_drop: Number  # the factor of every learning rate at each of them
-
-
-class OmegaParams(NivmfOptions, Params):
-    """The parameters of notebook 21."""
-
-    omegas: tuple[Number, ...]
-
-
-def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
+def retrieval(params: Any) -> list[RunSpec]:
     """Table 1: every method, every seed, its hyperparameters searched first where there are trials. Then Table 2, the
     joint loss with a step-wise learning-rate schedule, where the parameters have one."""
     main = expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
@@ -45,7 +27,7 @@ def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
     return specs
 
 
-def _longer(params: NivmfRetrievalParams) -> dict:
+def _longer(params: Any) -> dict:
     """Epochs and batches of the released runs instead of Table 1's, but for what the reader set otherwise."""
     if params.profile != "paper" or params.protocol != "roth":
         return {}
@@ -53,7 +35,7 @@ def _longer(params: NivmfRetrievalParams) -> dict:
     return {name: record[name].value for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]}
 
 
-def nmi_of(run: RunResult, params: NivmfRetrievalParams) -> list[protocols.Scored]:
+def nmi_of(run: RunResult, params: Any) -> list[protocols.Scored]:
     """Of a run of Table 2 the NMI of its test embeddings; k-means has as many clusters as there are test classes."""
     return [measured(run, _nmi)] if run.spec.setting == TABLE_2 else []
 
@@ -62,11 +44,11 @@ def _nmi(run: RunResult) -> dict[str, float]:
     return {"NMI": metrics.nmi(run.embeddings, evaluated_labels(run)[0])}
 
 
-def specs_of(params: NivmfRetrievalParams) -> list[RunSpec]:
+def specs_of(params: Any) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
 
 
-def ablation_omega(params: OmegaParams) -> list[RunSpec]:
+def ablation_omega(params: Any) -> list[RunSpec]:
     """The joint loss at every omega, 0 being EL-nivMF alone; ProxyAnchor alone; and the untrained network."""
     specs = runs_of(pick(METHODS, ["untrained", "ProxyAnchor"]), params)
     for omega in params.omegas:
@@ -76,7 +58,15 @@ def ablation_omega(params: OmegaParams) -> list[RunSpec]:
 
 Retrieval = nivmf_study(
     "20_nivmf_retrieval",
-    NivmfRetrievalParams,
+    parameters(
+        NivmfOptions,
+        methods=tuple[str, ...],
+        omega=Number,  # weight of ProxyAnchor beside EL-nivMF
+        search_trials=Whole,
+        # of the runs of Table 2; empty: no such runs
+        lr_drop_epochs=Annotated[tuple[Annotated[int | float, Field(ge=0)], ...], MAY_BE_EMPTY],
+        lr_drop=Number,  # the factor of every learning rate at each of them
+    ),
     retrieval,
     lambda finished, params: histories_apart(with_measures(finished, nmi_of, params)),
     nmi_of,
@@ -84,12 +74,12 @@ Retrieval = nivmf_study(
         "*": {"methods": ("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT, "MultiSimilarity", "Margin")},
         "quick": {"train_from": "", "methods": ("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT)},
     },
-    claims=TESTS,
     ranked=("EL-nivMF", JOINT),
+    claims=TESTS,
 )
 Omega = nivmf_study(
     "21_nivmf_ablation_omega",
-    OmegaParams,
+    parameters(NivmfOptions, omegas=tuple[Number, ...]),
     ablation_omega,
     profiles={"*": {"omegas": (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)}, "quick": {"omegas": (0.0, 1.0, 100.0)}},
     references={"omegas": (0.0,)},

@@ -5,11 +5,11 @@ varied. A search may decide delta and the learning rates, never alpha: an ingred
 The default point of all four is one spec, but for the profile paper, where notebook 13 has batches of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.methods import runs_of
-from experiments.params import Number, Params, Whole
+from experiments.params import Number, Whole, parameters
 from experiments.pfml.alignment import class_distances
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import evaluated_labels, measured
@@ -17,67 +17,34 @@ from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
-
-class ProxiesParams(FieldOptions, Params):
-    """The parameters of notebook 13; all batches have several images of a class, as they must without proxies."""
-
-    numbers: tuple[Whole, ...]
-
-
-class DeltaParams(FieldOptions, Params):
-    """The parameters of notebook 14."""
-
-    deltas: tuple[Number, ...]
-
-
-class AlphaParams(FieldOptions, Params):
-    """The parameters of notebook 15."""
-
-    alphas: tuple[Number, ...]
-
-
-class RepulsionParams(FieldOptions, Params):
-    """The parameters of notebook 16."""
-
-    radii: tuple[Number, ...]
-
-
 LITERAL = "alpha=0;alpha_zero=literal"
 
 
-def ablation_proxies(params: ProxiesParams) -> list[RunSpec]:
-    """Fig. 3(a): the number of proxies per class; 0 leaves the samples of the batch alone."""
-    return _ablation(params, {f"M={number}": {"proxies_per_class": number} for number in params.numbers})
+def _ablation(levels: Callable[[Any], Mapping[str, Mapping[str, object]]]) -> Callable[[Any], list[RunSpec]]:
+    """What training begins with, for comparison, then PFML at every level: {setting: options of its loss}."""
+
+    def specs(params: Any) -> list[RunSpec]:
+        runs = runs_of([METHODS["untrained"]], params)
+        for setting, options in levels(params).items():
+            runs += runs_of([METHODS["PFML"]], params, setting=setting, loss_options={"alpha": params.alpha, **options})
+        return runs
+
+    return specs
 
 
-def ablation_delta(params: DeltaParams) -> list[RunSpec]:
-    """Fig. 3(b): the radius of the field."""
-    return _ablation(params, {f"delta={delta:g}": {"delta": delta} for delta in params.deltas})
-
-
-def ablation_alpha(params: AlphaParams) -> list[RunSpec]:
+def _exponents(params: Any) -> dict[str, dict[str, object]]:
     """Fig. 3(c): the decay exponent. 0 is run as the logarithmic limit, and as printed, which exerts no force."""
     literal = {LITERAL: {"alpha": 0.0, "alpha_zero": "literal"}} if 0 in params.alphas else {}
-    return _ablation(params, literal | {f"alpha={alpha:g}": {"alpha": alpha} for alpha in params.alphas})
+    return literal | {f"alpha={alpha:g}": {"alpha": alpha} for alpha in params.alphas}
 
 
-def ablation_repulsion_radius(params: RepulsionParams) -> list[RunSpec]:
+def _radii(params: Any) -> dict[str, dict[str, object]]:
     """Fig. 3(d): repulsion reaches farther than the radius delta inside which a class does not attract itself.
 
     That radius is the parameter's at all levels, whatever a search has found: it is what the levels are compared with.
     """
     beyond = {radius: {} if radius == params.delta else {"delta_rep": radius} for radius in params.radii}
-    return _ablation(
-        params, {f"delta_rep={radius:g}": {"delta": params.delta} | option for radius, option in beyond.items()}
-    )
-
-
-def _ablation(params: Any, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
-    """What training begins with, for comparison, then PFML at every setting."""
-    specs = runs_of([METHODS["untrained"]], params)
-    for setting, options in settings.items():
-        specs += runs_of([METHODS["PFML"]], params, setting=setting, loss_options={"alpha": params.alpha, **options})
-    return specs
+    return {f"delta_rep={radius:g}": {"delta": params.delta} | option for radius, option in beyond.items()}
 
 
 @measurement("pfml.class_spread")
@@ -88,8 +55,9 @@ def spread(run: RunResult) -> dict[str, float]:
 
 Proxies = pfml_study(
     "13_pfml_ablation_proxies",
-    ProxiesParams,
-    ablation_proxies,
+    # Fig. 3(a); 0 leaves the samples of the batch alone, so that all batches have several images of a class
+    parameters(FieldOptions, numbers=tuple[Whole, ...]),
+    _ablation(lambda params: {f"M={number}": {"proxies_per_class": number} for number in params.numbers}),
     profiles={
         "*": {"numbers": (0, 1, 2, 5, 15, 30)},
         "quick": {"numbers": (0, 1, 15)},
@@ -99,22 +67,22 @@ Proxies = pfml_study(
 )
 Delta = pfml_study(
     "14_pfml_ablation_delta",
-    DeltaParams,
-    ablation_delta,
+    parameters(FieldOptions, deltas=tuple[Number, ...]),  # Fig. 3(b): the radius of the field
+    _ablation(lambda params: {f"delta={delta:g}": {"delta": delta} for delta in params.deltas}),
     profiles={"*": {"deltas": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)}, "quick": {"deltas": (0.1, 0.2, 0.3)}},
     references={"deltas": (0.2,)},
 )
 Alpha = pfml_study(
     "15_pfml_ablation_alpha",
-    AlphaParams,
-    ablation_alpha,
+    parameters(FieldOptions, alphas=tuple[Number, ...]),
+    _ablation(_exponents),
     profiles={"*": {"alphas": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)}, "quick": {"alphas": (0.0, 1.0, 3.0)}},
     references={"alphas": (3.0,)},
 )
 Repulsion = pfml_study(
     "16_pfml_ablation_repulsion_radius",
-    RepulsionParams,
-    ablation_repulsion_radius,
+    parameters(FieldOptions, radii=tuple[Number, ...]),
+    _ablation(_radii),
     profiles={"*": {"radii": (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)}, "quick": {"radii": (0.2, 0.3, 0.4)}},
     references={"radii": (0.2,)},
     measures=lambda run, params: [measured(run, spread)],

@@ -1,6 +1,7 @@
 """Notebook 12: do proxies align with the data they stand for? (Fig. 2, Proposition 1, Corollary 1, Table 3)"""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from dmlrepro import metrics
 from dmlrepro.losses.baselines import proxies_of
 from experiments.methods import expand_seeds, pick, search_each, spec_of
-from experiments.params import Count, Params, Whole
+from experiments.params import Count, Whole, parameters
 from experiments.pfml import geometry
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import (
@@ -25,7 +26,6 @@ from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
-HOLDS = "hypothesis holds"  # the case of `geometry.study` that the corollary is about
 # How PFML is trained once more: as the paper's words have it, with proxies that are normalised in the forward pass only
 # and gradients that nothing clips, and in shuffled batches with and without clipping
 DRAWN = {"loss_options": {"proxy_norm": None}}
@@ -39,47 +39,35 @@ OTHERWISE: dict[str, dict] = {
 }
 
 
-class AlignmentParams(FieldOptions, Params):
-    """The parameters of notebook 12."""
-
-    methods: tuple[str, ...]
-    point_sets: Count = 5
-    protocol: str
-    search_trials: Whole
-
-
-def proxy_alignment(params: AlignmentParams) -> list[RunSpec]:
+def proxy_alignment(params: Any) -> list[RunSpec]:
     """The methods of Table 3; those with several proxies per class have the same number, as the paper demands. Then
     PFML in the other ways of OTHERWISE."""
     centers = {"SoftTriple": {"centers_per_class": params.proxies_per_class}}
     specs = [spec_of(method, params, loss_options=centers.get(method.name)) for method in pick(METHODS, params.methods)]
     specs = [spec for spec, _ in search_each(specs, METHODS, params)]
-    otherwise = [_otherwise(spec, setting) for spec in specs if spec.method == "PFML" for setting in OTHERWISE]
+    otherwise = [
+        spec.replace(
+            setting=setting, **change | {"loss_options": {**spec.loss_options, **change.get("loss_options", {})}}
+        )
+        for spec in specs
+        if spec.method == "PFML"
+        for setting, change in OTHERWISE.items()
+    ]
     return with_histories(expand_seeds(specs, params)) + expand_seeds(otherwise, params)
 
 
-def _otherwise(spec: RunSpec, setting: str) -> RunSpec:
-    """PFML as a search found it, in one of the ways of OTHERWISE."""
-    change = OTHERWISE[setting]
-    options = {**spec.loss_options, **change.get("loss_options", {})}
-    return spec.replace(setting=setting, **change | {"loss_options": options})
-
-
-def alignments_of(run: RunResult, params: AlignmentParams) -> list:
+def alignments_of(run: RunResult, params: Any) -> list:
     """What `alignment_table` adds to a run."""
     return [measured(run, _alignment)] if run.spec.loss else []
 
 
-def alignment_table(finished: Iterable[RunResult], params: AlignmentParams) -> pd.DataFrame:
+def alignment_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """The rows of finished runs, which say whether they have learned; of those that are trained W2 between the proxies
     and the training embeddings, in three readings, and the spread of the classes; after them the numerical study of
     Proposition 1 and Corollary 1, whose data set is "synthetic"."""
     trained = without_histories(with_measures(finished, alignments_of, params))
-    study = []
-    for row in geometry.study(range(params.point_sets)):
-        case = row.pop("case")
-        study.append(row | ({} if case == HOLDS else {"setting": f"{row['setting']};case={case}"}))
-    return pd.concat([trained, study_rows(params, study)], ignore_index=True)
+    study = study_rows(params, geometry.study(range(params.point_sets)))
+    return pd.concat([trained, study], ignore_index=True)
 
 
 @measurement("pfml.alignment")
@@ -105,7 +93,7 @@ def class_distances(embeddings: torch.Tensor, labels: torch.Tensor) -> dict[str,
 
 Alignment = pfml_study(
     "12_pfml_proxy_alignment",
-    AlignmentParams,
+    parameters(FieldOptions, methods=tuple[str, ...], point_sets=(Count, 5), protocol=str, search_trials=Whole),
     proxy_alignment,
     alignment_table,
     alignments_of,

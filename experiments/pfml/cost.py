@@ -10,6 +10,7 @@ close.
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 import torch
@@ -21,7 +22,7 @@ from experiments import steps, timing
 from experiments.analysis import summaries
 from experiments.analysis.tables import settings_of
 from experiments.networks import backbones
-from experiments.params import Count, Params
+from experiments.params import Count, parameters
 from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS
 from experiments.studies import study_rows
@@ -34,16 +35,7 @@ CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as 
 GROUPS = 100  # crowded points form so many: a pair is close with probability 1 / GROUPS
 
 
-class PfmlCostParams(Params):
-    """The parameters of notebook 17; `seeds` is the number of repetitions."""
-
-    num_classes: Count = 98
-    numbers: tuple[Count, ...] = (1, 5, 15, 20, 30)
-    class_counts: tuple[Count, ...]
-    network_images: Count
-
-
-def measure(params: PfmlCostParams) -> pd.DataFrame:
+def measure(params: Any) -> pd.DataFrame:
     """Seconds and megabytes, a row per method, setting and repetition (`seed`).
 
     Columns: seconds and megabytes of the loss's part of a step, network_seconds and network_megabytes of the rest; the
@@ -53,32 +45,23 @@ def measure(params: PfmlCostParams) -> pd.DataFrame:
     device = device_for_training()
     with timing.threads(params.threads):
         parts = {key: _loss_step(params, *key, device) for key in _cases(params)}
-        passes, update = steps.network_step(
-            *steps.network_and_images(
-                params.backbone, params.weights, params.embedding_size, params.network_images, params.image_size, device
-            )
-        )
+        images = (params.network_images, params.image_size, device)
+        network = steps.network_and_images(params.backbone, params.weights, params.embedding_size, *images)
+        passes, update = steps.network_step(*network)
         share = params.network_images / params.batch_size
         seconds, network_seconds = steps.in_turn(parts, (passes, update), share, params.seeds, device)
         memory = {key: timing.peak_bytes(step, device.type) / 1e6 for key, step in parts.items()}
         network_memory = timing.peak_bytes(passes, device.type) / 1e6 / share
     rows = [
-        {
-            "method": method,
-            "setting": setting,
-            "seed": repetition,
-            "seconds": seconds[method, setting][repetition],
-            "network_seconds": network_seconds[repetition],
-            "megabytes": memory[method, setting],
-            "network_megabytes": network_memory,
-        }
+        (*key, repetition, seconds[key][repetition], network_seconds[repetition], memory[key], network_memory)
         for repetition in range(params.seeds)
-        for method, setting in parts
+        for key in parts
     ]
-    return pd.DataFrame(rows)
+    columns = ("method", "setting", "seed", "seconds", "network_seconds", "megabytes", "network_megabytes")
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _cases(params: PfmlCostParams) -> Iterator[tuple[str, str]]:
+def _cases(params: Any) -> Iterator[tuple[str, str]]:
     """(method, setting): against the number of proxies, then against the number of classes."""
     yield from ((name, "") for name in BASELINES)
     for crowded in ("", ";points=crowded"):
@@ -88,7 +71,7 @@ def _cases(params: PfmlCostParams) -> Iterator[tuple[str, str]]:
         yield "PFML", f"C={classes};M={CLASS_PROXIES}"
 
 
-def _loss_step(params: PfmlCostParams, method: str, setting: str, device: torch.device) -> steps.LossStep:
+def _loss_step(params: Any, method: str, setting: str, device: torch.device) -> steps.LossStep:
     """The loss's part of a training step at one setting."""
     options = settings_of(setting)
     classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
@@ -115,10 +98,7 @@ def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Te
     return F.normalize(nearby + spread * F.normalize(points, dim=1), dim=1)
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
-def counts(params: PfmlCostParams) -> pd.DataFrame:
+def counts(params: Any) -> pd.DataFrame:
     """What does not depend on the machine: learned numbers, points, pairs of one class, close pairs of different ones.
 
     Tidy, data set "synthetic". Pairs are unordered; close is within delta.
@@ -155,7 +135,7 @@ def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
     }
 
 
-def ratios(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
+def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
 
     Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio, loss_seconds itself, and loss_exponent, the power
@@ -200,30 +180,21 @@ def _earlier(costs: pd.DataFrame) -> dict[str, tuple[str, float]]:
     return earlier
 
 
+RESNET = {"backbone": "resnet50", "embedding_size": 512}
 Cost = Study(
     "17_pfml_cost",
-    PfmlCostParams,
+    parameters(  # `seeds` is the number of repetitions
+        num_classes=(Count, 98),
+        numbers=(tuple[Count, ...], (1, 5, 15, 20, 30)),
+        class_counts=tuple[Count, ...],
+        network_images=Count,
+    ),
     paper="pfml",
     profiles={
-        "quick": {
-            "backbone": "resnet50",
-            "weights": "none",
-            "embedding_size": 512,
-            "image_size": 112,
-            "network_images": 5,
-            "class_counts": (98, 1000, 4000),
-            "seeds": 5,
-        },
-        "small": {
-            "backbone": "resnet50",
-            "weights": "none",
-            "embedding_size": 512,
-            "image_size": 224,
-            "network_images": 20,
-            "class_counts": (98, 1000, 4000, 11318),
-            "seeds": 10,
-        },
-        "paper": {"weights": "none", "network_images": 100, "class_counts": (98, 1000, 4000, 11318), "seeds": 20},
+        "*": {"weights": "none", "class_counts": (98, 1000, 4000, 11318)},
+        "quick": RESNET | {"image_size": 112, "network_images": 5, "class_counts": (98, 1000, 4000), "seeds": 5},
+        "small": RESNET | {"image_size": 224, "network_images": 20, "seeds": 10},
+        "paper": {"network_images": 100, "seeds": 20},
     },
     references={"numbers": (5,)},
     tabulate=lambda finished, params: counts(params),

@@ -8,7 +8,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from dmlrepro.losses.potential_field import Field, class_potential, contrastive_field, decaying_field
+from experiments.figures import planes
 from experiments.figures.style import PALETTE, described, legend, panels
+from experiments.pfml.geometry import picture
 
 
 def force_at(distances: Tensor, field: Field, *, same_class: bool) -> Tensor:
@@ -19,7 +21,8 @@ def force_at(distances: Tensor, field: Field, *, same_class: bool) -> Tensor:
 
 
 def who_pulls(alphas: Sequence[float] = (3.0, 0.14), deltas: Sequence[float] = (0.2, 0.27)) -> Figure:
-    """Pull of the own class and push of another against distance, of PFML at each (alpha, delta) and of CPML.
+    """Pull of the own class and push of another against distance, of PFML at each (alpha, delta), of CPML, and of a
+    contrastive loss with the margins 0 and 0.5.
 
     Both are relative to the pull at the rim, r = delta, of the same loss.
     """
@@ -34,6 +37,8 @@ def who_pulls(alphas: Sequence[float] = (3.0, 0.14), deltas: Sequence[float] = (
             for axis, same_class in zip(axes, (True, False)):
                 force = force_at(distances, field, same_class=same_class) / rim
                 axis.plot(distances, force.where(force > 0, torch.nan), style, color=color, linewidth=2, label=name)
+        for axis, reach in zip(axes, (2.0, 0.5)):
+            axis.plot([0.01, reach], [1, 1], "-.", color="0.3", linewidth=1.5, label="contrastive, margin 0.5")
         for axis, title in zip(axes, ("pull of the own class", "push of another class")):
             axis.axvline(2**0.5, color="0.6", linewidth=1)
             axis.text(2**0.5, 2e4, " right angle", rotation=90, va="top", ha="right", fontsize="small", color="0.4")
@@ -42,7 +47,38 @@ def who_pulls(alphas: Sequence[float] = (3.0, 0.14), deltas: Sequence[float] = (
             axis.minorticks_off()
         axes[0].set_ylabel("force / own pull at r = δ")
         legend(figure, axes[0])
-    return described(figure, "Force against distance under PFML and CPML, logarithmic axes.")
+    return described(figure, "Force against distance under PFML, CPML and a contrastive loss, logarithmic axes.")
+
+
+def field_map(delta: float = 0.2) -> Figure:
+    """Fig. 2: the potential of a class in the plane under PFML and under CPML, with the force on a point of the class.
+
+    Zero is the median of the potential, its unit the pull at the rim, r = delta, times delta; both panels have the same
+    colours, linear within one unit and logarithmic beyond.
+    """
+    from matplotlib.colors import SymLogNorm
+
+    with panels(2, 4.4, grid=False, sharey=True) as (figure, axes):
+        for axis, method in zip(axes, ("PFML", "CPML")):
+            shown = picture(method, classes=[1], delta=delta)
+            ((_, potential),), ((_, force),) = shown["potentials"].items(), shown["forces"].items()
+            law = decaying_field(delta=delta) if method == "PFML" else contrastive_field(delta)
+            unit = force_at(torch.tensor([delta], dtype=torch.float64), law, same_class=True).item() * delta
+            centred = (potential - np.median(potential)) / unit
+            image = axis.pcolormesh(
+                shown["x"], shown["y"], centred, norm=SymLogNorm(1, vmin=-100, vmax=100), cmap="RdBu_r"
+            )
+            planes.arrows(axis, shown["x"], shown["y"], force)
+            for cls, marker in ((1, "o"), (2, "s")):
+                x, y = shown["points"][shown["labels"] == cls].T
+                axis.scatter(
+                    x, y, s=46, color="white", edgecolor="black", marker=marker, label=f"class {cls}", zorder=3
+                )
+            axis.set(title=f"{method}, potential of class 1", xlabel="coordinate 1", aspect="equal")
+        axes[0].set_ylabel("coordinate 2")
+        figure.colorbar(image, ax=axes, label="potential / (pull at δ × δ)", shrink=0.8)
+        legend(figure, axes[0])
+    return described(figure, "Potential of a class under PFML and CPML, with arrows of the force, in the same colours.")
 
 
 def slide(

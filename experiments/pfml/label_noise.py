@@ -1,12 +1,14 @@
 """Notebook 11: training with wrong labels (Table 2)."""
 
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from dmlrepro import samplers
 from experiments.methods import expand_seeds, pick, search_each, spec_of
-from experiments.params import Number, Params, Whole
+from experiments.params import Number, Whole, parameters
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import (
     measured,
@@ -21,16 +23,7 @@ from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-class LabelNoiseParams(FieldOptions, Params):
-    """The parameters of notebook 11."""
-
-    methods: tuple[str, ...]
-    noise_levels: tuple[Number, ...]
-    protocol: str
-    search_trials: Whole
-
-
-def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
+def label_noise(params: Any) -> list[RunSpec]:
     """Every method at every share of wrong training labels; which labels are wrong depends on the seed alone, and a
     search sees right ones. PFML decays as the parameter says, whatever a search has found: it is what the paper says
     mutes wrong labels.
@@ -48,7 +41,7 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
     return [spec for run in runs for spec in (with_histories([run]) if run.label_noise == 0 else [run])]
 
 
-def shares_of(run: RunResult, params: LabelNoiseParams) -> list:
+def shares_of(run: RunResult, params: Any) -> list:
     """At 20 % noise the share of the gradient that wrongly labelled images receive."""
     return [measured(run, gradient_share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
 
@@ -81,7 +74,9 @@ def gradient_share(run: RunResult) -> dict[str, float]:
 
 LabelNoise = pfml_study(
     "11_pfml_label_noise",
-    LabelNoiseParams,
+    parameters(
+        FieldOptions, methods=tuple[str, ...], noise_levels=tuple[Number, ...], protocol=str, search_trials=Whole
+    ),
     label_noise,
     lambda finished, params: without_histories(with_measures(finished, shares_of, params)),
     shares_of,

@@ -6,31 +6,19 @@ from typing import Any
 from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.methods import expand_seeds, pick, runs_of, search_each, spec_of
-from experiments.params import Params, Whole
+from experiments.params import Whole, parameters
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import histories_apart, with_histories
 from experiments.training.spec import RunSpec
 
 TABLE_1 = ("untrained", "PFML", "CPML", "ProxyAnchor", "ProxyNCA++")
 TABLE_1 += ("SoftTriple", "MultiSimilarity", "Contrastive", "Triplet")
-
-
-class PfmlRetrievalParams(FieldOptions, Params):
-    """The parameters of notebook 10."""
-
-    methods: tuple[str, ...]
-    protocol: str
-    search_trials: Whole
-    small_dim: Whole  # dimension of the small embeddings of Tables 4 and 5; 0: no such runs
-    mlrc_steps: Whole  # steps of each fold of Tables 6 and 7; 0: no folds
-
-
 FARTHER = 0.3  # radius of a repulsion beyond that of Eq. 2, chosen on validation classes of the glyphs
 SMALL_DIM_METHODS = ("PFML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity")
 MLRC_METHODS = ("untrained", "PFML", "MultiSimilarity", "ProxyAnchor", "Contrastive")
 
 
-def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
+def retrieval(params: Any) -> list[RunSpec]:
     """Table 1 (Tables 6 and 7 with protocol mlrc): every method, every seed, its hyperparameters searched first where
     there are trials. Then, beside the conventional protocol, PFML that repels FARTHER, which at paper would take a
     week, small embeddings (Tables 4, 5), and the folds of MLRC with a small budget (Tables 6, 7).
@@ -57,7 +45,7 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
     return specs
 
 
-def specs_of(params: PfmlRetrievalParams, among: Iterable[str] | None = None, **how: Any) -> list[RunSpec]:
+def specs_of(params: Any, among: Iterable[str] | None = None, **how: Any) -> list[RunSpec]:
     """The parameters' methods, or those of `among` that they have."""
     names = params.methods if among is None else [name for name in among if name in params.methods]
     return [spec_of(method, params, **how) for method in pick(METHODS, names)]
@@ -65,7 +53,14 @@ def specs_of(params: PfmlRetrievalParams, among: Iterable[str] | None = None, **
 
 Retrieval = pfml_study(
     "10_pfml_retrieval",
-    PfmlRetrievalParams,
+    parameters(
+        FieldOptions,
+        methods=tuple[str, ...],
+        protocol=str,
+        search_trials=Whole,
+        small_dim=Whole,  # dimension of the small embeddings of Tables 4 and 5; 0: no such runs
+        mlrc_steps=Whole,  # steps of each fold of Tables 6 and 7; 0: no folds
+    ),
     retrieval,
     lambda finished, params: histories_apart(results.tidy(finished, params)),
     profiles={

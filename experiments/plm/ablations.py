@@ -5,10 +5,10 @@ and with one thing varied. The default point of 52 to 54 and 56 is one spec.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.params import Number, Params, Whole
+from experiments.params import Number, Whole, parameters
 from experiments.plm.methods import BEFORE, PROFILES, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.training.spec import RunSpec
 
@@ -23,45 +23,19 @@ short_study = functools.partial(
 )
 
 
-class PlmProxiesParams(PlmOptions, Params):
-    """The parameters of notebook 52."""
+def _ablation(levels: Callable[[Any], Mapping[str, Mapping[str, object]]]) -> Callable[[Any], list[RunSpec]]:
+    """The network before training for comparison, then PLM at every level: {setting: options of its loss}."""
 
-    numbers: tuple[Whole, ...]
+    def specs(params: Any) -> list[RunSpec]:
+        runs = unlabelled_runs(BEFORE, params)
+        for setting, options in levels(params).items():
+            runs += unlabelled_runs(["PLM"], params, setting=setting, loss_options=options)
+        return runs
 
-
-class PlmDimensionParams(PlmOptions, Params):
-    """The parameters of notebook 53."""
-
-    dimensions: tuple[Whole, ...]
-
-
-class PlmDecayParams(PlmOptions, Params):
-    """The parameters of notebook 54; a pair of decays is written "N_alpha/N_beta"."""
-
-    pairs: tuple[str, ...]
+    return specs
 
 
-class PlmDeltaParams(PlmOptions, Params):
-    """The parameters of notebook 55."""
-
-    deltas: tuple[Number, ...]
-
-
-class PlmSimilarityParams(PlmOptions, Params):
-    """The parameters of notebook 56."""
-
-
-def ablation_proxies(params: PlmProxiesParams) -> list[RunSpec]:
-    """Fig. 3(a): the number of proxies; 0 leaves the point-point term alone."""
-    return _ablation(params, {f"N_rho={number}": {"num_proxies": number} for number in params.numbers})
-
-
-def ablation_dimension(params: PlmDimensionParams) -> list[RunSpec]:
-    """Fig. 3(b): the dimension of the linear pieces."""
-    return _ablation(params, {f"m={dim}": {"dim": dim} for dim in params.dimensions})
-
-
-def ablation_decay(params: PlmDecayParams) -> list[RunSpec]:
+def _decays(params: Any) -> dict[str, dict[str, float]]:
     """Fig. 3(c): how fast similarity falls across and along a piece; ValueError for a pair that is none."""
     settings = {}
     for pair in params.pairs:
@@ -70,64 +44,48 @@ def ablation_decay(params: PlmDecayParams) -> list[RunSpec]:
         except ValueError as error:
             raise ValueError(f'pairs must be written "N_alpha/N_beta", as "4/0.5", got {pair!r}') from error
         settings[f"N_alpha={across:g};N_beta={along:g}"] = {"n_alpha": across, "n_beta": along}
-    return _ablation(params, settings)
+    return settings
 
 
-def ablation_delta(params: PlmDeltaParams) -> list[RunSpec]:
-    """Fig. 3(d): the distance of points without similarity."""
-    return _ablation(params, {f"delta={delta:g}": {"delta": delta} for delta in params.deltas})
-
-
-def ablation_similarity(params: PlmSimilarityParams) -> list[RunSpec]:
+def ablation_similarity(params: Any) -> list[RunSpec]:
     """Table 3: all neighbours for a piece, binary similarity, and both; then what Sec. 3.1 says is needed: batches of
     neighbours and the momentum encoder."""
     every, binary = {"quality": 0.0}, {"similarity": "binary"}
     pieces: dict[str, dict[str, Any]] = {"": {}, "neighbours=all": every, "similarity=binary": binary}
-    specs = _ablation(params, pieces | {"neighbours=all;similarity=binary": every | binary})
-    specs += _runs(params, "batches=random", neighbours=None)
-    return specs + _runs(params, "momentum=0", scheme_options={"momentum": 0.0})
+    pieces["neighbours=all;similarity=binary"] = every | binary
+    specs = _ablation(lambda params: pieces)(params)
+    specs += unlabelled_runs(["PLM"], params, setting="batches=random", neighbours=None)
+    return specs + unlabelled_runs(["PLM"], params, setting="momentum=0", scheme_options={"momentum": 0.0})
 
 
-def _ablation(params: Params, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
-    """The network before training for comparison, then PLM at every setting with these options of its loss."""
-    specs = unlabelled_runs(BEFORE, params)
-    for setting, options in settings.items():
-        specs += _runs(params, setting, loss_options=options)
-    return specs
-
-
-def _runs(params: Params, setting: str, **how: Any) -> list[RunSpec]:
-    return unlabelled_runs(["PLM"], params, setting=setting, **how)
-
-
-Proxies = short_study(
+Proxies = short_study(  # Fig. 3(a); 0 leaves the point-point term alone
     "52_plm_ablation_proxies",
-    PlmProxiesParams,
-    ablation_proxies,
+    parameters(PlmOptions, numbers=tuple[Whole, ...]),
+    _ablation(lambda params: {f"N_rho={number}": {"num_proxies": number} for number in params.numbers}),
     profiles={"*": {"numbers": (0, 10, 50, 100, 250, 500)}, "quick": {"numbers": (0, 10, 100)}},
     references={"numbers": (0, 100)},
 )
-Dimension = short_study(
+Dimension = short_study(  # Fig. 3(b): of the linear pieces
     "53_plm_ablation_dimension",
-    PlmDimensionParams,
-    ablation_dimension,
+    parameters(PlmOptions, dimensions=tuple[Whole, ...]),
+    _ablation(lambda params: {f"m={dim}": {"dim": dim} for dim in params.dimensions}),
     profiles={"*": {"dimensions": (2, 3, 4, 5, 6, 7)}, "quick": {"dimensions": (2, 3, 6)}},
     references={"dimensions": (3,)},
 )
 Decay = short_study(
     "54_plm_ablation_decay",
-    PlmDecayParams,
-    ablation_decay,
+    parameters(PlmOptions, pairs=tuple[str, ...]),  # a pair of decays is written "N_alpha/N_beta"
+    _ablation(_decays),
     profiles={
         "*": {"pairs": ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")},
         "quick": {"pairs": ("1/0.5", "1/1", "4/0.5")},
     },
 )
-Delta = short_study(
+Delta = short_study(  # Fig. 3(d): the distance of points without similarity
     "55_plm_ablation_delta",
-    PlmDeltaParams,
-    ablation_delta,
+    parameters(PlmOptions, deltas=tuple[Number, ...]),
+    _ablation(lambda params: {f"delta={delta:g}": {"delta": delta} for delta in params.deltas}),
     profiles={"*": {"deltas": (0.2, 0.5, 1.0, 1.5, 2.0)}, "quick": {"deltas": (0.2, 1.0, 2.0)}},
     references={"deltas": (2.0,)},
 )
-Similarity = short_study("56_plm_ablation_similarity", PlmSimilarityParams, ablation_similarity)
+Similarity = short_study("56_plm_ablation_similarity", parameters(PlmOptions), ablation_similarity)

@@ -4,13 +4,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 
 from dmlrepro.losses.piecewise_linear import distances, pieces_and_similarity
 from experiments.analysis.claims import START
+from experiments.figures.style import described, legend, panels
 from experiments.methods import spec_of
-from experiments.params import Count, Params
+from experiments.params import Count, parameters
 from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.studies import measured
 from experiments.training.records import measurement
@@ -24,14 +27,7 @@ AS_PUBLISHED = "settings=published"
 ASKING = ("k", "dim", "quality", "n_alpha", "n_beta", "delta")
 
 
-class PlmRetrievalParams(PlmOptions, Params):
-    """The parameters of notebook 50."""
-
-    methods: tuple[str, ...]
-    clusters: Count  # of the pseudo-labels
-
-
-def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
+def retrieval(params: Any) -> list[RunSpec]:
     """Every method, every seed, beside the untrained network's features; where the parameters have another delta than
     the paper, PLM also with its published settings."""
     specs = unlabelled_runs(params.methods, params)
@@ -40,7 +36,7 @@ def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
     return specs
 
 
-def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
+def distances_of(run: RunResult, params: Any) -> list:
     """How far apart a run leaves images of unseen classes, and how far apart PLM wants them to be.
 
     On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
@@ -52,7 +48,7 @@ def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
     return [measured(run, apart, setting, asking=options) for setting, options in asking(params).items()]
 
 
-def asking(params: PlmRetrievalParams) -> dict[str, dict[str, Any]]:
+def asking(params: Any) -> dict[str, dict[str, Any]]:
     """The options ASKING of PLM's runs by setting: as they are here, and as published where these are others."""
     here = spec_of(METHODS["PLM"], params).loss_options
     as_published = spec_of(METHODS["PLM"], params.untuned(), loss_options=DELTA).loss_options
@@ -79,10 +75,42 @@ def apart(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str
     }
 
 
+def asked(stored: pd.DataFrame) -> Figure:
+    """Distances between images of unseen classes before and after training with PLM and, between them, what Eq. 6 asks
+    for at first, with published and with tuned settings; means over seeds of a table of `distances_of`."""
+    means = stored[stored["metric"].isin(DISTANCES)].groupby(["method", "setting", "metric"])["value"].mean()
+    kinds = {"nearest": "to the nearest image", "mean": "to any image"}
+    looks = {
+        "before training": ("o", "white"),
+        "asked for": ("|", "black"),
+        "after training": ("o", METHODS["PLM"].color),
+    }
+    with panels(2, 1.9, sharex=True, sharey=True) as (figure, axes):
+        for axis, (setting, title) in zip(axes, ((AS_PUBLISHED, "as published"), ("", "as tuned"))):
+            for place, kind in enumerate(kinds):
+                values = [means[START, setting, f"{kind}_{what}"] for what in ("distance", "asked")]
+                values.append(means["PLM", setting, f"{kind}_distance"])
+                axis.annotate(
+                    "", (values[2], place), (values[0], place), arrowprops={"arrowstyle": "->", "color": "0.5"}
+                )
+                for value, (name, (marker, color)) in zip(values, looks.items()):
+                    look: dict[str, Any] = {"color": color} if marker == "|" else {"color": color, "edgecolor": "black"}
+                    axis.scatter(value, place, 70, marker=marker, zorder=3, label=name, **look)
+            axis.set(
+                title=f"{title}, n = {stored['seed'].nunique()} seeds",
+                xlabel="distance on the unit sphere",
+                xlim=(0, 1.7),
+            )
+            axis.set_yticks(range(len(kinds)), kinds.values())
+            axis.set_ylim(1.5, -0.5)
+        legend(figure, axes[0])
+    return described(figure, "Distances before and after training with PLM, and those that its loss asks for.")
+
+
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
 Retrieval = plm_study(
     "50_plm_retrieval",
-    PlmRetrievalParams,
+    parameters(PlmOptions, methods=tuple[str, ...], clusters=Count),  # clusters of the pseudo-labels
     retrieval,
     profiles={
         "*": {"methods": tuple(METHODS)},

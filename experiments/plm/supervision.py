@@ -20,7 +20,7 @@ from experiments import clusters
 from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS
-from experiments.params import Count, Number, Params, Whole
+from experiments.params import Count, Number, Whole, parameters
 from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
 from experiments.training import records
@@ -32,21 +32,12 @@ from experiments.training.spec import RunSpec
 CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
 
 
-class SupervisionParams(Params):
-    """The parameters of notebook 51."""
-
-    images: Count  # at most so many test images are compared, whole classes
-    k: Count = PUBLISHED["loss.k"].value  # neighbours among which a piece is grown
-    dim: Whole = PUBLISHED["loss.dim"].value
-    quality: Number = PUBLISHED["loss.quality"].value
-
-
-def supervision(params: SupervisionParams) -> list[RunSpec]:
+def supervision(params: Any) -> list[RunSpec]:
     """The network before training: its features are all that is looked at."""
     return [run for run in unlabelled_runs(["untrained"], params) if run.method != START]
 
 
-def supervision_table(finished: Iterable[RunResult], params: SupervisionParams) -> pd.DataFrame:
+def supervision_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
 
     There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
@@ -66,7 +57,7 @@ def supervision_table(finished: Iterable[RunResult], params: SupervisionParams) 
 Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
 
 
-def ways_of(run: RunResult, params: SupervisionParams) -> list[Qualities]:
+def ways_of(run: RunResult, params: Any) -> list[Qualities]:
     """The qualities that an untrained network has with all classes and, where there are enough seeds for an interval,
     without those that the seed leaves out."""
     how = {"images": params.images} | {name: getattr(params, name) for name in ("k", "dim", "quality")}
@@ -129,7 +120,12 @@ def quality_of(
 
 Supervision = plm_study(
     "51_plm_supervision_quality",
-    SupervisionParams,
+    parameters(
+        images=Count,  # at most so many test images are compared, whole classes
+        k=(Count, PUBLISHED["loss.k"].value),  # neighbours among which a piece is grown
+        dim=(Whole, PUBLISHED["loss.dim"].value),
+        quality=(Number, PUBLISHED["loss.quality"].value),
+    ),
     supervision,
     supervision_table,
     ways_of,

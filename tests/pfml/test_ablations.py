@@ -31,7 +31,7 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
 
 def test_without_proxies_batches_have_several_images_of_a_class_for_every_number():
     for profile in ("quick", "small", "paper"):
-        specs = ablations.ablation_proxies(ablations.Proxies.configured({"profile": profile}))
+        specs = ablations.Proxies.specs(ablations.Proxies.configured({"profile": profile}))
         assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
 
 
@@ -42,17 +42,17 @@ def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_
         "conditions": {"dataset": "cub-subset", "train_from": "fire6"},
         "trials": [],
     }
-    monkeypatch.setattr(ablations.RepulsionParams, "searches", lambda params: {"PFML": search})
+    monkeypatch.setattr(ablations.Repulsion.params, "searches", lambda params: {"PFML": search})
     params = ablations.Repulsion.configured({"profile": "small"})
-    options = {spec.setting: spec.loss_options for spec in ablations.ablation_repulsion_radius(params) if spec.loss}
-    assert {loss_options["alpha"] for loss_options in options.values()} == {1.0}
+    options = {spec.setting: spec.loss_options for spec in ablations.Repulsion.specs(params) if spec.loss}
+    assert {loss_options["alpha"] for loss_options in options.values()} == {params.alpha}
     assert {loss_options["delta"] for loss_options in options.values()} == {params.delta}
     radii = {setting: loss_options.get("delta_rep", loss_options["delta"]) for setting, loss_options in options.items()}
     assert radii == {f"delta_rep={radius:g}": radius for radius in params.radii}
 
 
 def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
-    specs = ablations.ablation_alpha(ablations.Alpha.configured({}))
+    specs = ablations.Alpha.specs(ablations.Alpha.configured({}))
     points, labels = torch.randn(8, 16), torch.arange(8) % 2
     steepness = {}
     for spec in specs:
