@@ -18,6 +18,18 @@ TINY = RunSpec(
     threads=1,
 )
 
+# without labels: two views in groups of neighbours, a network with its teacher
+PLM = TINY.replace(
+    image_size=32,
+    views=2,
+    neighbours=5,
+    batch_size=20,
+    loss="piecewise_linear.PiecewiseLinearManifoldLoss",
+    loss_options={"num_proxies": 6},
+    scheme="momentum_encoder",
+    scheme_options={"momentum": 0.9},
+)
+
 # a copy of a rival, by a reader
 ANCHORS = """
 from pytorch_metric_learning.losses import ProxyAnchorLoss

@@ -1,8 +1,8 @@
 """Readers of the official file layouts: one function per data set, folder in, annotations out.
 
-A library's reader is used where it reads all that the files say: MNIST by torchvision, SOP and a public copy of Cars
-by pytorch-metric-learning. Its reader of CUB leaves out without a word what does not match, torchvision's of Omniglot
-needs other folders than the published ones, and nobody's reads In-Shop with its gallery.
+A library's reader is used where it reads all that the files say: MNIST by torchvision, CUB, SOP and a public copy of
+Cars by pytorch-metric-learning. Torchvision's of Omniglot needs other folders than the published ones, and nobody's
+reads In-Shop with its gallery.
 
 What holds for every set (no gaps, no empty split, the official counts, one numbering of classes) is checked in
 manifests.py. Errors name the file, the expected and the actual content.
@@ -11,7 +11,6 @@ manifests.py. Errors name the file, the expected and the actual content.
 import contextlib
 import io
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from experiments.files import cached_array
 
 OMNIGLOT_SIZE = 28  # pixels; the drawings are 105 x 105
 
@@ -52,21 +53,24 @@ class Annotations:
 
 def read_cub(root: Path) -> Annotations:
     """CUB_200_2011/: images.txt, image_class_labels.txt, classes.txt, images/. Classes 1..100 train, 101..200 test."""
-    folder = root / "CUB_200_2011"
-    labels_file = folder / "image_class_labels.txt"
-    names, files, classes = (keyed(path) for path in (folder / "classes.txt", folder / "images.txt", labels_file))
-    if odd := sorted(files.keys() ^ classes.keys()):
-        raise ValueError(
-            f"{labels_file}: expected one row for each of the {len(files)} images in images.txt, found {len(classes)}; "
-            f"image {odd[0]} is {'missing' if odd[0] in files else 'not in images.txt'}"
-        )
-    class_ids = np.array([number(classes[image], labels_file) for image in files])
-    folders = [path.partition("/")[0] for path in files.values()]
-    named = zip(files.values(), folders, class_ids)
-    if wrong := [f"{path} of class {names[n]}" for path, place, n in named if names.get(n, place) != place]:
-        raise ValueError(f"{labels_file}: expected every image in the folder of its class, found {few(wrong)}")
-    images = [folder / "images" / path for path in files.values()]
-    return Annotations(labels_file, images, class_ids, np.where(class_ids <= 100, "train", "test"), names)
+    files = ("image_class_labels.txt", "images.txt", "classes.txt")
+    source, listed, classes = (existing(root / "CUB_200_2011" / name) for name in files)
+    with official(source):
+        from pytorch_metric_learning.datasets import CUB
+
+        found = CUB(root)  # it leaves out what does not match
+        rows = [len(path.read_text(encoding="utf8").splitlines()) for path in (source, listed)]
+        if {*rows} != {len(found)}:
+            what = "images with a class from 1 to 200"
+            raise ValueError(f"expected {max(rows)} {what}, each under the same id in both tables, found {len(found)}")
+        table = [line.split() for line in classes.read_text(encoding="utf8").splitlines()]
+        names = {int(number): name for number, name in table}
+        folders = [Path(path).parent.name for path in found.paths]
+        named = zip(found.paths, folders, found.labels)
+        if wrong := [f"{path} of class {names[n]}" for path, place, n in named if names.get(n, place) != place]:
+            raise ValueError(f"expected every image in the folder of its class, found {few(wrong)}")
+    class_ids = np.array(found.labels)
+    return Annotations(source, found.paths, class_ids, np.where(class_ids <= 100, "train", "test"), names)
 
 
 def read_cars(root: Path) -> Annotations:
@@ -122,20 +126,22 @@ def read_sop(root: Path) -> Annotations:
 def read_inshop(root: Path) -> Annotations:
     """InShop/: Eval/list_eval_partition.txt (count, header, rows image_name item_id evaluation_status), Img/img/."""
     folder = root / "InShop"
-    source = folder / "Eval" / "list_eval_partition.txt"
-    lines = rows_of(source, 3, first=3)
-    promised = number(existing(source).read_text(encoding="utf-8-sig").partition("\n")[0], source)
-    if promised != len(lines):
-        raise ValueError(f"{source}: line 1 promises {promised} rows, found {len(lines)}")
-    for path, item, part in lines:
-        if part not in ("train", "query", "gallery"):
-            raise ValueError(f"{source}: expected evaluation_status train, query or gallery, found {part!r}")
-        if item not in path.split("/"):
-            raise ValueError(f"{source}: expected an image in the folder of its item {item}, found {path}")
-    class_ids = [number(item.removeprefix("id_"), source) for _, item, _ in lines]
-    names = {class_id: f"id_{class_id:08d}" for class_id in class_ids}
-    images, parts = [folder / "Img" / path for path, *_ in lines], np.array([part for *_, part in lines])
-    return Annotations(source, images, np.array(class_ids), parts, names)
+    source = existing(folder / "Eval" / "list_eval_partition.txt")
+    with official(source):
+        import pandas as pd
+
+        promised = int(source.read_text(encoding="utf8").partition("\n")[0])
+        rows = pd.read_csv(source, sep=r"\s+", skiprows=1, dtype=str).fillna("")
+        if promised != len(rows):
+            raise ValueError(f"line 1 promises {promised} rows, found {len(rows)}")
+        paths, items, parts = (rows[name] for name in ("image_name", "item_id", "evaluation_status"))
+        if odd := sorted({*parts} - {"train", "query", "gallery"}):
+            raise ValueError(f"expected evaluation_status train, query or gallery, found {few(odd)}")
+        if elsewhere := [path for path, item in zip(paths, items) if item not in path.split("/")]:
+            raise ValueError(f"expected each image in the folder of its item, found {few(elsewhere)}")
+        class_ids = items.str.removeprefix("id_").astype(np.int64).to_numpy()
+    names = {class_id: f"id_{class_id:08d}" for class_id in class_ids.tolist()}
+    return Annotations(source, [folder / "Img" / path for path in paths], class_ids, parts.to_numpy("U7"), names)
 
 
 def read_mnist(root: Path) -> Annotations:
@@ -165,81 +171,39 @@ def official(source: Path) -> Iterator[None]:
 
 
 def read_omniglot(root: Path) -> Annotations:
-    """omniglot/: images_background.zip (train) and images_evaluation.zip (test), or the folders they unpack to.
+    """omniglot/: images_background.zip (train) and images_evaluation.zip (test).
 
     A class is a character of an alphabet. The 105 x 105 drawings become 28 x 28, antialiased, ink white on black.
     """
-    from experiments.files import cached_array
-
-    names = {"train": "images_background.zip", "test": "images_evaluation.zip"}
-    archives = {part: root / "omniglot" / name for part, name in names.items()}
-    drawings = {part: _omniglot_drawings(archive) for part, archive in archives.items()}
+    drawings: dict[Path, list[tuple[str, int]]] = {}  # names and checksums, by archive
+    for name in ("images_background.zip", "images_evaluation.zip"):
+        archive = existing(root / "omniglot" / name)
+        with official(archive), zipfile.ZipFile(archive) as file:
+            listed = sorted((member.filename, member.CRC) for member in file.infolist())
+            drawings[archive] = [entry for entry in listed if fnmatch(entry[0], f"{archive.stem}/*/*/*.png")]
+            if not drawings[archive]:
+                raise ValueError(f"expected {archive.stem}/<alphabet>/<character>/*.png, found none")
+    # the checksum that an archive lists stays the same when a drawing is damaged
+    written = [archive.stat().st_mtime_ns for archive in drawings]
     images = cached_array(
         "omniglot",
-        (OMNIGLOT_SIZE, Image.__version__, drawings),
-        lambda: np.stack([image for part in archives for image in _omniglot_images(archives[part], drawings[part])]),
+        (OMNIGLOT_SIZE, Image.__version__, written, [*drawings.values()]),
+        lambda: np.stack([image for archive in drawings for image in _decoded(archive, drawings[archive])]),
     )
-    characters = np.array([name.rsplit("/", 1)[0].split("/", 1)[1] for part in archives for name, _ in drawings[part]])
+    characters = [name.rsplit("/", 1)[0].split("/", 1)[1] for entries in drawings.values() for name, _ in entries]
     classes, class_ids = np.unique(characters, return_inverse=True)
-    parts = np.repeat(list(archives), [len(drawings[part]) for part in archives])
-    return Annotations(archives["train"].parent, images, class_ids, parts, dict(enumerate(classes.tolist())))
+    parts = np.repeat(["train", "test"], [len(entries) for entries in drawings.values()])
+    return Annotations(root / "omniglot", images, class_ids, parts, dict(enumerate(classes.tolist())))
 
 
-def _omniglot_drawings(archive: Path) -> list[tuple[str, tuple[int, int]]]:
-    """Names below omniglot/ and stamps of a part's drawings, sorted by name.
-
-    A stamp holds a checksum or size and when the file on disk was written: the checksum that an archive lists for a
-    drawing stays the same when the drawing is damaged, so a file that was written again has to be decoded again.
-    """
-    folder = archive.with_suffix("")
-    if archive.is_file():
-        written = archive.stat().st_mtime_ns
-        with opened_zip(archive) as file:
-            entries = [(member.filename, (member.CRC, written)) for member in file.infolist()]
-    elif folder.is_dir():
-        files = {path.relative_to(folder.parent).as_posix(): path.stat() for path in folder.rglob("*.png")}
-        entries = [(name, (status.st_size, status.st_mtime_ns)) for name, status in files.items()]
-    else:
-        raise FileNotFoundError(f"{archive}: missing; expected this file or the folder {folder.name} it unpacks to")
-    drawings = sorted(item for item in entries if fnmatch(item[0], f"{folder.name}/*/*/*.png"))
-    if not drawings:
-        raise ValueError(f"{archive}: expected {folder.name}/<alphabet>/<character>/*.png, found none")
-    return drawings
-
-
-def _omniglot_images(archive: Path, drawings: list[tuple[str, tuple[int, int]]]) -> Iterator[np.ndarray]:
-    with opened_zip(archive) if archive.is_file() else contextlib.nullcontext() as file:
+def _decoded(archive: Path, drawings: list[tuple[str, int]]) -> Iterator[np.ndarray]:
+    with zipfile.ZipFile(archive) as file:
         for name, _ in drawings:
-            try:
-                data = file.read(name) if file else (archive.parent / name).read_bytes()
-                with Image.open(io.BytesIO(data)) as image:
-                    if image.mode not in ("1", "L", "P", "RGB"):  # converting more bits to 8 would clip them to white
-                        raise OSError(f"pixels of mode {image.mode}, expected black and white")
-                    small = image.convert("L").resize((OMNIGLOT_SIZE, OMNIGLOT_SIZE), Image.Resampling.BILINEAR)
-            except (OSError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
-                raise ValueError(f"{archive}: {name} is not a readable image ({error})") from error
+            with official(archive / name), Image.open(io.BytesIO(file.read(name))) as image:
+                if image.mode not in ("1", "L", "P", "RGB"):  # converting more bits to 8 would clip them to white
+                    raise ValueError(f"pixels of mode {image.mode}, expected black and white")
+                small = image.convert("L").resize((OMNIGLOT_SIZE, OMNIGLOT_SIZE), Image.Resampling.BILINEAR)
             yield 255 - np.asarray(small)
-
-
-def rows_of(path: Path, fields: int, first: int = 1) -> list[list[str]]:
-    """The rows of a table whose columns are separated by blanks, from line `first` on."""
-    try:
-        lines = existing(path).read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected text in UTF-8 ({error})") from error
-    table = [(line, text.split(maxsplit=fields - 1)) for line, text in enumerate(lines, 1) if text.strip()]
-    if wrong := [line for line, values in table if line >= first and len(values) != fields]:
-        raise ValueError(f"{path}, line {wrong[0]}: expected {fields} fields separated by blanks")
-    return [values for line, values in table if line >= first]
-
-
-def keyed(path: Path) -> dict[int, str]:
-    """A two-column table as a dictionary from its first column, a number, to its second."""
-    table = rows_of(path, 2)
-    found = {number(key, path): value for key, value in table}
-    if len(found) < len(table):
-        raise ValueError(f"{path}: expected every id once, found {len(found)} ids in {len(table)} rows")
-    return found
 
 
 def few(items: list[str], shown: int = 5) -> str:
@@ -247,20 +211,7 @@ def few(items: list[str], shown: int = 5) -> str:
     return ", ".join(items[:shown]) + (f" and {len(items) - shown} more" if len(items) > shown else "")
 
 
-def number(text: str, source: Path) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError(f"{source}: expected a whole number, found {text!r}")
-    return int(text)
-
-
 def existing(path: Path) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"{path}: missing; data/README.md says where it must lie, DMLREPRO_DATA moves data/")
     return path
-
-
-def opened_zip(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: expected a whole zip archive, found a damaged or truncated one ({error})") from error

@@ -1,6 +1,7 @@
 """The reader's own images: what is read, how it is split, and one test for each kind of breakage."""
 
 import os
+import re
 import shutil
 import unicodedata
 from pathlib import Path
@@ -79,11 +80,9 @@ def test_names_are_relative_to_the_data_folder_and_never_official_ones(tmp_path)
     write_birds(tmp_path / "data" / "my birds")
     manifest = manifests.load("folder:my birds", tmp_path / "data")
     assert manifest.name.startswith("my_birds@") and str(tmp_path) not in manifest.name
-    assert manifests.load(f"folder:{tmp_path}/data/my birds/").digest() == manifest.digest()
-    assert manifests.load("folder:../data/my birds", tmp_path / "data").name == manifest.name
-    for name in ("cub", "cub-subset", "glyphs"):
-        own = load(write_birds(tmp_path / name)).name
-        assert own.startswith(f"{name}@") and manifests.is_own(own) and not manifests.is_own(name)
+    assert manifests.load("folder:../data/my birds", tmp_path / "data").digest() == manifest.digest()
+    own = load(write_birds(tmp_path / "cub")).name
+    assert own.startswith("cub@") and manifests.is_own(own) and not manifests.is_own("cub-subset")
 
 
 def test_the_digest_follows_content_not_location(tmp_path, birds):
@@ -91,14 +90,12 @@ def test_the_digest_follows_content_not_location(tmp_path, birds):
     copy = write_birds(tmp_path / "elsewhere" / "birds")
     assert (load(copy).name, load(copy).digest()) == (first.name, first.digest())
     seen = {first.name}
-    changes = (
+    for change in (
         lambda: picture(copy / "owl" / "new.png"),
         lambda: (copy / "owl" / "new.png").rename(copy / "owl" / "renamed.png"),
         lambda: (copy / "owl" / "renamed.png").write_bytes(b"another size"),
-        lambda: (copy / "owl" / "0.png").unlink(),
         lambda: (copy / "owl").rename(copy / "eagle owl"),
-    )
-    for change in changes:
+    ):
         change()
         assert load(copy).name not in seen  # in the same process: nothing stale
         seen.add(load(copy).name)
@@ -116,51 +113,38 @@ def test_names_in_any_script_and_form_are_kept(tmp_path):
     assert composed.class_names == decomposed.class_names and composed.name == decomposed.name
 
 
-SYSTEM = ("@eaDir", "#recycle", "$RECYCLE.BIN", "lost+found", ".Trash-1000", "__MACOSX", ".thumbnails", "@Recycle")
-
-
-@pytest.mark.parametrize("name", SYSTEM)
-def test_what_systems_put_among_images_is_ignored_and_counted(birds, name):
+def test_what_is_no_image_is_ignored_and_counted_and_sub_folders_belong_to_the_class_above(birds):
     before = load(birds)
-    for place in (birds, birds / "owl"):
-        picture(place / name / "0.png" / "SYNOPHOTO_THUMB_M.jpg")
-        for file in ("Thumbs.db", ".DS_Store", "desktop.ini"):
-            (place / file).touch()
-    (birds.parent / "empty").mkdir()
-    assert load(birds).digest() == before.digest()
-    assert "ignored: 8 hidden or of the system" in manifests.check(f"folder:{birds}")
-
-
-def test_other_files_are_ignored_and_counted_and_sub_folders_belong_to_the_class_above(birds):
-    picture(birds / "on top.png")
-    picture(birds / "owl" / "2020" / "may" / "2.png")
-    for name in ("owl/notes.txt", "owl/README", "labels.txt"):
+    for name in ("@eaDir", "#recycle", "$RECYCLE.BIN", "lost+found", ".Trash-1000", "__MACOSX", "@Recycle"):
+        picture(birds / "owl" / name / "0.png" / "SYNOPHOTO_THUMB_M.jpg")
+    for name in ("Thumbs.db", "owl/.DS_Store", "owl/desktop.ini", "owl/notes.txt", "owl/README", "labels.txt"):
         (birds / name).write_text("no image")
+    picture(birds / "on top.png")
     os.mkfifo(birds / "owl" / "pipe.png")  # opening it would wait for ever
+    assert load(birds).digest() == before.digest()
+    picture(birds / "owl" / "2020" / "may" / "2.png")
     manifest = load(birds)
     assert len(manifest) == 13 and set(manifest.class_names) == set(BIRDS)
     report = manifests.check(f"folder:{birds}")
-    for count in ("2 .txt files", "1 .png files", "1  files", "1 images outside of a class folder"):
-        assert count in report
+    counts = ("10 hidden or of the system", "2 .txt files", "1 .png files", "1  files", "1 images outside of a class")
+    assert all(count in report for count in counts)
 
 
 def test_links_are_followed(tmp_path, birds):
     (tmp_path / "links").mkdir()
     for name in BIRDS:
         (tmp_path / "links" / name).symlink_to(birds / name)
-    picture(tmp_path / "single.png")
-    (tmp_path / "links" / "owl" / "2.png").symlink_to(tmp_path / "single.png")
+    (birds / "owl" / "2.png").symlink_to(picture(tmp_path / "single.png"))
     (tmp_path / "link to all").symlink_to(tmp_path / "links")
     assert len(load(tmp_path / "link to all")) == 13
 
 
 def test_a_flat_folder_is_images_without_labels(tmp_path):
-    for name in ("a.png", "b.png", "c.png", "d.png", "é.png", "f.png", "g.png"):
-        picture(tmp_path / "heap" / name)
+    for name in ("a", "b", "c", "d", "é", "f", "g"):
+        picture(tmp_path / "heap" / f"{name}.png")
     manifest = load(tmp_path / "heap")
-    assert not manifest.labelled and len(manifest) == 7
+    assert not manifest.labelled and (manifest.split == "train").sum() == 4
     np.testing.assert_array_equal(manifest.labels, np.arange(7))  # none shares a class with another
-    assert (manifest.split == "train").sum() == 4
     assert sorted(manifest.class_names) == sorted(os.path.basename(path) for path in manifest.images)
     assert "no labels" in manifests.check(f"folder:{tmp_path / 'heap'}")
 
@@ -187,7 +171,6 @@ def rename_to_no_text(birds: Path) -> None:
     [
         (shutil.rmtree, "expected a folder"),
         (lambda birds: [shutil.rmtree(birds / name) for name in BIRDS], "at least 4 images.*found 0"),
-        (lambda birds: [shutil.rmtree(birds / name) for name in BIRDS[2:]], "least 2 classes to train.*found 1 and 1"),
         (lambda birds: [(birds / name).mkdir() for name in ("auk", "emu")], "2 class folders without.*'auk', 'emu'"),
         (lambda birds: [(birds / name / "1.png").unlink() for name in BIRDS], "a test class with a query and another"),
         (lambda birds: [write_birds(birds / part) for part in ("train", "test")], "alone, found jay, kite.*and 3 more"),
@@ -206,12 +189,9 @@ def test_parts_that_contradict_themselves_are_refused(tmp_path):
     for part in ("train", "test"):
         write_birds(tmp_path / part)
     refused(tmp_path, "found 6 of 6 in both: jay, kite, lark, owl, rook and 1 more; give each class to one part, or")
-    write_birds(tmp_path / "val")
-    refused(tmp_path, "expected train/ and test/ alone, found test, train, val")
     shutil.rmtree(tmp_path / "test")
     refused(tmp_path, "at least 2 classes to train on")
-    (tmp_path / "val").rename(tmp_path / "car")
-    assert "train" in load(write_birds(tmp_path, ("plane",))).class_names  # it may be a class
+    assert "train" in load(write_birds(tmp_path, ("car", "plane"))).class_names  # it may be a class
 
 
 # Files that cannot be decoded: found before anything is trained
@@ -219,30 +199,23 @@ def test_parts_that_contradict_themselves_are_refused(tmp_path):
 
 def test_unreadable_images_are_listed_together(birds, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100_000)
     (birds / "jay" / "0.png").write_bytes(b"")
     (birds / "kite" / "0.png").write_text("<html>404</html>")
     (birds / "owl" / "phone.heic").write_bytes(b"\0\0\0 ftypheic")
     picture(birds / "owl" / "line.png", (1000, 2))
+    picture(birds / "lark" / "bomb.png", (600, 400))
     for read in (images.open_images, images.check):
-        with pytest.raises(ValueError, match=r"4 of 14 files.*readable.*jay/0.png.*kite/0.png.*line.png.*phone.heic"):
+        listed = "jay/0.png.*kite/0.png.*bomb.png .*decompression bomb.*line.png.*phone.heic"
+        with pytest.raises(ValueError, match=f"5 of 15 files are no readable images: .*{listed}"):
             read(load(birds))
     assert not list((tmp_path / "cache" / "images").glob("[!.]*"))
-    for path in (birds / "jay" / "0.png", birds / "kite" / "0.png", *birds.glob("owl/[lp]*")):
-        path.unlink()
-    torn = birds / "owl" / "0.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)).save(torn)
-    torn.write_bytes(torn.read_bytes()[:5000])
     assert cli.main(["data", "check", f"folder:{birds}"]) == 2
-    assert "1 of 10 files are no readable images" in capsys.readouterr().err
+    assert "5 of 15 files are no readable images" in capsys.readouterr().err
 
 
-def test_decompression_bombs_and_32_bits_are_unreadable(birds, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    bomb = picture(birds / "owl" / "0.png", (30, 20))
-    with pytest.raises(ValueError, match=r"1 of 12 files are no readable images: .*decompression bomb"):
-        images.open_images(load(birds))
-    Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(bomb.with_name("1.tif"))
-    bomb.unlink()
+def test_32_bits_are_unreadable(birds):
+    Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(birds / "owl" / "1.tif")
     with pytest.raises(ValueError, match=r"1.tif \(32-bit and signed pixels have no fixed range; convert them"):
         images.open_images(load(birds))
 
@@ -281,7 +254,7 @@ def test_check_tells_the_grey_levels_in_use(birds, capsys):
     assert f"; 1 images are of one level alone: {birds}/owl/0.png" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+@pytest.mark.parametrize("suffix", ["jpg", "tif"])
 def test_photographs_are_turned_upright(birds, suffix):
     upright = Image.fromarray(np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)).convert("RGB").resize((48, 32), 0)
     for orientation in range(1, 9):
@@ -289,9 +262,8 @@ def test_photographs_are_turned_upright(birds, suffix):
         exif[0x0112], back[0x0112] = orientation, {6: 8, 8: 6}.get(orientation, orientation)
         turned = upright.copy()
         turned.getexif()[0x0112] = back[0x0112]
-        options = {"lossless": True} if suffix == "webp" else {"quality": 95} if suffix == "jpg" else {}
         stored = ImageOps.exif_transpose(turned)
-        stored.save(birds / "owl" / f"turned {orientation}.{suffix}", exif=exif, **options)
+        stored.save(birds / "owl" / f"turned {orientation}.{suffix}", exif=exif, quality=95)
     manifest = load(birds)
     store = images.open_images(manifest)
     turned = [n for n, path in enumerate(manifest.images) if "turned" in os.path.basename(path)]
@@ -341,47 +313,37 @@ def read(path: Path, text: str, encoding: str = "utf8") -> manifests.Manifest:
 
 
 def test_a_csv_file_in_the_fields_spelling(tmp_path, table):
-    header, *rows = table.replace(",test", ",validation").splitlines()
-    flags = ["," if ",train" in row else f"{n % 2 == 0},{n % 2 == 1}" for n, row in enumerate(rows)]
-    lines = [
-        f"category,{header},is_query,is_gallery",
-        *(f"{n},{row},{f}" for n, (row, f) in enumerate(zip(rows, flags))),
-    ]
-    manifest = read(tmp_path / "df.csv", "\n".join(lines))
+    table = table.replace(",split", ",split,is_query,is_gallery,category").replace(",train", ",train,,,")
+    for number, flags in ((0, "True,False"), (1, "False,True")):
+        table = re.sub(rf"({number}\.png,\w+),test", rf"\1,validation,{flags},x", table)
+    manifest = read(tmp_path / "df.csv", table)
     assert manifest.class_names == BIRDS and manifest.name.startswith("df@")
     assert manifest.indices("query").tolist() == [6, 8, 10] and manifest.indices("gallery").tolist() == [7, 9, 11]
     report = manifests.check(f"manifest:{tmp_path}/df.csv")
     assert "split: by the column split" in report and "not used: category" in report
 
 
-@pytest.mark.parametrize(
-    ("edit", "encoding"),
-    [
-        (lambda t: t, "utf8"),
-        (lambda t: t.replace("\n", "\r\n").replace(",", ", ").replace("path", "Path"), "utf-8-sig"),
-        (lambda t: t.replace(",", ";") + "\n;;\n", "utf-8-sig"),
-        (lambda t: t.replace(",", "\t"), "utf8"),
-        (
-            lambda t: t.replace("birds/owl/0.png", '"birds/owl/0.png"').replace("birds/jay/", "../{here}/birds/jay/"),
-            "utf8",
-        ),
-        (lambda t: t.replace("birds/owl", "{root}/birds/owl"), "utf8"),
-    ],
+SPELLINGS = (
+    lambda t: t.replace("\n", "\r\n").replace(",", ", ").replace("path", "Path"),
+    lambda t: t.replace(",", ";") + "\n;;\n",
+    lambda t: t.replace(",", "\t"),
+    lambda t: t.replace("birds/owl/0.png", '"birds/owl/0.png"').replace("birds/jay/", "birds/../birds/jay/"),
+    lambda t: t.replace("birds/owl", "{root}/birds/owl"),
 )
-def test_spellings_of_a_table_are_the_same_set(tmp_path, table, edit, encoding):
+
+
+@pytest.mark.parametrize("edit", SPELLINGS)
+def test_spellings_of_a_table_are_the_same_set(tmp_path, table, edit):
     plain = read(tmp_path / "a.csv", table)
-    text = edit(table).replace("{here}", tmp_path.name).replace("{root}", str(tmp_path))
-    again = read(tmp_path / "a.csv", text, encoding)
+    again = read(tmp_path / "a.csv", edit(table).replace("{root}", str(tmp_path)), "utf-8-sig")
     assert (again.images, again.digest()) == (plain.images, plain.digest())
 
 
 def test_labels_are_names_whatever_the_folders_are_called(tmp_path, birds, table):
-    numbers = table
-    for number, name in enumerate(BIRDS):
-        numbers = numbers.replace(f",{name},", f",{7 * number},")
+    numbers = re.sub(r"birds/(\w+)/(\d).png,\w+", lambda m: f"{m[0].rpartition(',')[0]},{7 * BIRDS.index(m[1])}", table)
     manifest = read(tmp_path / "a.csv", numbers)
     assert manifest.class_names == ("0", "14", "7", "21", "28", "35") and manifest.labels[-1] == 5
-    unsplit = read(tmp_path / "a.csv", table.replace(",split", "").replace(",train", "").replace(",test", ""))
+    unsplit = read(tmp_path / "a.csv", re.sub(",(split|train|test)", "", table))
     assert (unsplit.images, unsplit.split.tolist()) == (load(birds).images, load(birds).split.tolist())
     quoted = picture(birds / "owl" / 'a, "b".png')
     assert str(quoted) in read(tmp_path / "a.csv", table + '"birds/owl/a, ""b"".png",owl,test\n').images
@@ -391,7 +353,6 @@ def test_labels_are_names_whatever_the_folders_are_called(tmp_path, birds, table
     ("edit", "message"),
     [
         (lambda t: t.replace("path,", "file,"), "the columns path and label.*found 12 below file, label, split"),
-        (lambda t: t.replace("label,", "kind,"), "the columns path and label.*kind, split"),
         (lambda t: t.replace(",", "|"), r"by commas, found 12 below path\|label\|split"),
         (lambda t: t.replace("jay/1.png,jay", "jay/1.png,kite"), "1 images in the folder of an.*jay/1.png as kite"),
         (lambda t: t.replace("split", "label"), "each once"),
@@ -399,20 +360,13 @@ def test_labels_are_names_whatever_the_folders_are_called(tmp_path, birds, table
         (lambda t: "", "expected a CSV file in UTF-8"),
         (lambda t: t.replace("train", "training"), "6 rows whose split is neither.*line 2: training.*and 1 more"),
         (lambda t: t.replace(",test", ",", 1), "1 rows whose split is neither train nor test: line 8: "),
-        (lambda t: t.replace(",test", "", 1), "1 rows whose split is neither train nor test: line 8: "),
         (lambda t: t.replace("test", "validation", 1), "1 rows whose split is neither train nor test: line 8: valid"),
         (lambda t: t.replace("jay/1", "./owl/../jay/0"), "lists 1 files more than once: .*birds/jay/0.png"),
-        (
-            lambda t: t.replace(",jay,", ",,"),
-            "2 rows without a path, a label or a closing quote.*line 2: birds/jay/0.png, line 3",
-        ),
+        (lambda t: t.replace(",jay,", ",,"), "2 rows without a path, a label.*line 2: birds/jay/0.png, line 3"),
         (lambda t: t.replace(",jay,", ",blue,jay,"), "as many fields in each row .*line 2"),
         (lambda t: t.replace(",jay", ',"jay'), "rows without a path, a label or a closing quote"),
-        (lambda t: t.replace(",jay", ',"jay', 1), "expected a CSV file in UTF-8"),
         (lambda t: t.replace(",owl,test", ",jay,test"), "found 1 of 5 in both: jay; give each class to one part, or"),
         (lambda t: t.replace(",owl,", ",Jay,"), "differ only in upper and lower case.*jay.*Jay"),
-        (lambda t: t.replace("test", "train"), "at least 2 classes to train on.*found 6 and 0"),
-        (lambda t: t.replace("owl/1", "owl/9"), "lists 1 files that are missing: .*owl/9.png"),
     ],
 )
 def test_contradictions_in_a_csv_file_are_named(tmp_path, table, edit, message):
@@ -429,9 +383,8 @@ def test_contradictions_in_a_csv_file_are_named(tmp_path, table, edit, message):
     ],
 )
 def test_bad_flags_are_named(tmp_path, table, flag, message):
-    text = (
-        table.replace("split", "split,query,gallery").replace(",train", ",train,,").replace(",test", f",test,{flag},no")
-    )
+    text = table.replace("split", "split,query,gallery").replace(",train", ",train,,")
+    text = text.replace(",test", f",test,{flag},no")
     (tmp_path / "a.csv").write_text(text)
     refused(tmp_path / "a.csv", message)
 
@@ -452,10 +405,6 @@ def test_sizes_from_one_pixel_to_large(birds):
 
 
 def test_other_encodings_and_binary_files_are_refused(tmp_path):
-    for content in (
-        "path,label\ncafé.png,é\n".encode("latin-1"),
-        "path,label\n".encode("utf-16"),
-        b"PK\x03\x04\x00\xff",
-    ):
+    for content in ("path,label\ncafé.png,é\n".encode("latin-1"), "path,label\n".encode("utf-16")):
         (tmp_path / "a.csv").write_bytes(content)
         refused(tmp_path / "a.csv", r"a.csv: expected a CSV file in UTF-8")

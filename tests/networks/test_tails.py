@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 
 from experiments.networks import backbones
 from experiments.networks.backbones import Tail, blocks, build
@@ -46,16 +45,6 @@ def test_a_tail_makes_of_activations_what_the_network_makes_of_images(name, numb
     assert set(state) == {"head.weight", "head.bias"}
 
 
-def test_the_tail_from_fire6_is_what_follows_the_first_nine_layers():
-    net = build("squeezenet1_1", 4).eval()
-    images = images_for(net)[:, :, :128, :128]
-    tail = Tail(net, "squeezenet1_1", "fire6", images)
-    with torch.no_grad():
-        entered = backbones.entering(net, tail.first, images)
-        assert torch.equal(entered, net.trunk.features[:9](net._normalise(images)))
-    assert entered.shape == (2, 256, 7, 7)
-
-
 def test_a_wrong_block_lists_those_there_are():
     with pytest.raises(ValueError, match=r"must be 'head' or a block of squeezenet1_1, fire2.*fire9.*'fire1'"):
         backbones.check_block("squeezenet1_1", "fire1")
@@ -71,31 +60,10 @@ def test_a_network_that_is_more_than_its_children_in_a_row_is_refused():
     assert net.training
 
 
-class Skipping(nn.Module):
-    """Its last block is given what entered the one before, too."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two, self.three = (nn.Conv2d(3, 3, 1) for _ in range(3))
-
-    def forward(self, x):
-        x = self.one(x)
-        return self.three(self.two(x) + x)
-
-
-def test_a_skip_around_a_block_is_noticed(monkeypatch):
-    monkeypatch.setitem(backbones._OWN, "skipping", lambda channels: Skipping())
-    backbones.blocks.cache_clear()
-    net = build("skipping", 4)
-    with pytest.raises(ValueError, match=r"train_from='two'.*cannot be cut there"):
-        Tail(net, "skipping", "two", images_for(net))
-    assert Tail(net, "skipping", "three", images_for(net)).first == "trunk.three"
-
-
 def test_a_tail_keeps_frozen_batchnorm_frozen_and_can_be_copied():
     net = backbones.freeze_batchnorm(build("conv4", 4, in_channels=3))
     tail = Tail(net, "conv4", "block3", images_for(net)).train()
-    norms = [module for module in tail.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = [module for module in tail.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     assert len(norms) == 2 and not any(norm.training for norm in norms) and tail.trunk[0].training
     other = copy.deepcopy(tail)
     assert other.state_dict().keys() == tail.state_dict().keys()

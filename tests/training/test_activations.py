@@ -1,40 +1,30 @@
 """The tail of a network on cached activations: it trains as the whole network does whose lower part is frozen."""
 
-import multiprocessing
-
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from tiny import TINY, resumed
+from tiny import PLM, TINY, resumed
 
 from experiments.networks import backbones
 from experiments.training import activations, batches, inference, loop, runs
 from experiments.training.activations import Activations
 
 TAIL = TINY.replace(train_from="block3", steps=10)
-CROPS = TINY.replace(image_size=24, test_resize=28, train_from="block3")
+OF_VIEWS = {"image_size": 24, "test_resize": 28, "train_from": "block3"}
+CROPS = TINY.replace(**OF_VIEWS)
 SCHEMES = {
-    "momentum": {"scheme": "momentum", "scheme_options": {"momentum": 0.9}},
-    "CCP": {
-        "scheme": "chance_constrained",
-        "loss": "chance_constrained.ProxyContrastiveLoss",
-        "scheme_options": {"proxies_per_class": 2, "pool_size": 3, "problem_patience": 1},
-        "fold": 0,
-        "eval_every": 2,
-        "steps": 8,
-    },
-    "PLM": {
-        "views": 2,
-        "cached_views": 8,
-        "neighbours": 5,
-        "batch_size": 20,
-        "loss": "piecewise_linear.PiecewiseLinearManifoldLoss",
-        "loss_options": {"num_proxies": 6},
-        "scheme": "momentum_encoder",
-        "scheme_options": {"momentum": 0.9},
-    },
-    "clusters": {"scheme": "pseudo_labels", "scheme_options": {"labels": "kmeans", "clusters": 5}, "cached_views": 2},
+    "CCP": CROPS.replace(
+        scheme="chance_constrained",
+        loss="chance_constrained.ProxyContrastiveLoss",
+        scheme_options={"proxies_per_class": 2, "pool_size": 3, "problem_patience": 1},
+        fold=0,
+        eval_every=2,
+        steps=8,
+    ),
+    "PLM": PLM.replace(**OF_VIEWS, cached_views=8),
+    "clusters": CROPS.replace(
+        scheme="pseudo_labels", scheme_options={"labels": "kmeans", "clusters": 5}, cached_views=2
+    ),
 }
 
 
@@ -87,7 +77,7 @@ def test_a_run_of_a_tail_is_read_back_as_a_whole_network():
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_schemes_train_tails_and_resume_them(name, tmp_path):
-    spec = CROPS.replace(**SCHEMES[name])
+    spec = SCHEMES[name]
     whole = loop.train(spec)
     assert len(whole.losses) and "trunk.8.weight" in whole.states["network"]
     assert not any(key.startswith("trunk.4") for state in whole.states.values() for key in state)
@@ -168,30 +158,6 @@ def test_activations_in_bfloat16_take_half_and_are_close():
     assert (ours - theirs).norm() < 0.01 * theirs.norm()
 
 
-def _cut_in_a_process(cache):
-    import os
-
-    os.environ["DMLREPRO_CACHE"] = cache
-    torch.set_num_threads(1)
-    entering, calls = activations._enter, []
-
-    def counted(*args):
-        calls.append(0)
-        return entering(*args)
-
-    activations._enter = counted
-    cut(CROPS.replace(cached_views=8))
-    return len(calls)
-
-
-def test_of_processes_that_want_the_same_one_computes(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        calls = sorted(pool.map(_cut_in_a_process, [str(tmp_path)] * 2))
-    train, everything = (len(batches.load_dataset(CROPS).indices("train")), len(batches.load_dataset(CROPS).labels))
-    batches_of_all = 8 * -(-train // 256) + -(-everything // 256)
-    assert sum(calls) == batches_of_all + 2  # each looks at two images for the shape
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -206,21 +172,3 @@ def test_of_processes_that_want_the_same_one_computes(tmp_path):
 def test_what_makes_no_sense_is_refused_when_the_spec_is_made(changes, message):
     with pytest.raises(ValueError, match=message):
         CROPS.replace(**changes)
-
-
-def test_photographs_are_cut_to_the_same_views(tmp_path, monkeypatch):
-    """Files instead of arrays, and a network whose weights come in colours."""
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
-    rng = np.random.default_rng(0)
-    for label in "abcdef":
-        (tmp_path / label).mkdir()
-        for number in range(4):
-            pixels = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / label / f"{number}.png")
-    spec = CROPS.replace(
-        dataset=f"folder:{tmp_path}", images_per_class=None, image_size=32, test_resize=36, batch_size=6
-    )
-    outcome = loop.train(
-        spec.replace(backbone="squeezenet1_1", train_from="fire9", cached_views=2, freeze_batchnorm=True)
-    )
-    assert {key.split(".")[2] for key in outcome.states["network"] if key.startswith("trunk")} == {"12"}

@@ -182,17 +182,6 @@ def test_batchnorm_is_calibrated_before_proxies_start(seen):
     assert_same(frozen[1].state_dict(), before)
 
 
-def test_the_penalty_holds_the_weights_at_the_last_solution(scored, seen):
-    def distance(projection):
-        spec = with_options(CCP.replace(steps=8, lr=0.01), projection=projection)
-        network = loop.train(spec).states["network"]
-        anchors = seen["schemes"][-1].anchors
-        return sum((network[name] - anchors[name]).square().sum().item() for name in ("head.weight", "head.bias"))
-
-    free, held = distance(0.0), distance(1e3)
-    assert held < free / 2  # an ascent of the penalty would go further away than without it
-
-
 def test_the_terms_are_the_penalty_and_the_loss_within_the_batch(scored, seen):
     outcome = loop.train(with_options(CCP.replace(steps=6), batch_weight=0.1, projection=0.7))
     assert set(outcome.terms) == {"loss", "batch", "projection"}
@@ -304,52 +293,29 @@ def test_what_makes_no_sense_is_named(changes, options, message):
 # interruptions
 
 
-def _dies(patch, where: str):
-    """A KeyboardInterrupt in the second problem: within it, or as it ends, while a pool is embedded or searched."""
-
-    def at(module, name, condition):
-        original = getattr(module, name)
-
-        def dying(*args, **options):
-            if condition(*args):
-                raise KeyboardInterrupt
-            return original(*args, **options)
-
-        patch.setattr(module, name, dying)
-
-    if where == "middle":
-        at(
-            loop,
-            "train_step",
-            lambda state, *_: state.scheme.problem == 1 and len(state.scheme.solved.rows) == 1 and state.step % 2,
-        )
-    elif where == "end":
-        at(ccp.Scheme, "next_problem", lambda scheme, step: scheme.problem == 1)
-    elif where == "search":
-        count = []
-        at(ccp, "greedy_k_center", lambda *_: count.append(1) or len(count) == 2)
-    else:
-        at(ccp.Scheme, "_pool", lambda scheme, drawn: scheme.problem == 2)
-
-
 LONG = CCP.replace(steps=24, restore_best=True, fold=0, lr=0.05, monitor="MAP@R")
+INTERRUPTED = {
+    "within a problem": (loop, "train_step", lambda state, *_: state.scheme.problem == 1 and state.step % 2),
+    "as it ends": (ccp.Scheme, "_pool", lambda scheme, _: scheme.problem == 2),
+}
 
 
-@pytest.fixture(scope="module")
-def whole(shared_cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DMLREPRO_CACHE", str(shared_cache))
-        return loop.train(LONG)
-
-
-@pytest.mark.parametrize("where", ["middle", "end", "search", "pool"])
-def test_a_run_interrupted_anywhere_resumes_to_the_same_bytes(where, whole, tmp_path, monkeypatch):
+@pytest.mark.parametrize("where", INTERRUPTED)
+def test_a_run_interrupted_in_its_second_problem_resumes_to_the_same_bytes(where, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
-    assert len(whole.states["solved"]["_extra_state"]) >= 2  # it reaches a third problem
+    module, name, now = INTERRUPTED[where]
+    original = getattr(module, name)
+
+    def dies(*args):
+        if now(*args):
+            raise KeyboardInterrupt
+        return original(*args)
+
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        _dies(patch, where)
+        patch.setattr(module, name, dies)
         loop.train(LONG, checkpoint=tmp_path / "run.pt")
-    again = loop.train(LONG, checkpoint=tmp_path / "run.pt")
+    again, whole = loop.train(LONG, checkpoint=tmp_path / "run.pt"), loop.train(LONG)
+    assert len(whole.states["solved"]["_extra_state"]) >= 2  # it reaches a third problem
     assert again.rows == whole.rows and torch.equal(again.losses, whole.losses)
     for actual, expected in zip((again.terms, *again.states.values()), (whole.terms, *whole.states.values())):
         assert_same(actual, expected)

@@ -36,15 +36,6 @@ def test_an_image_that_could_find_itself_is_refused():
         inference.score(embeddings, labels, query, ~gallery | gallery, (1,))
 
 
-def test_a_frozen_trunk_trains_the_head_on_features_computed_once():
-    spec = TINY.replace(train_from="head", steps=30)
-    outcome = loop.train(spec)
-    assert sorted(outcome.states["network"]) == ["head.bias", "head.weight"]
-    again = loop.train(spec)  # on the features in the cache
-    assert outcome.rows == again.rows
-    assert outcome.losses[-5:].mean() < outcome.losses[:5].mean()
-
-
 @pytest.mark.parametrize("kind", ["pca", "whitened"])
 def test_a_head_may_start_at_principal_components(kind):
     """Distances between embeddings are those between numpy's principal components, up to one scale."""

@@ -23,10 +23,9 @@ from experiments.training.state import State
 TINY = tiny.TINY.replace(steps=10)
 # two epochs of two views in groups of neighbours, which depend on the network
 NEIGHBOURS = TINY.replace(image_size=32, views=2, neighbours=5, batch_size=150, steps=8)
-# nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to keep;
-# groups of neighbours and a network with its teacher, without labels
+# a baseline whose miner samples, with a fold, a learning-rate drop and best weights to keep; groups of neighbours and a
+# network with its teacher, without labels
 KILLED = {
-    "nivMF": TINY.replace(loss="nivmf.ProbabilisticProxyLoss", optimizer="adam", image_size=32),
     "Margin": TINY.replace(
         loss="baselines.margin",
         samples_per_class=4,
@@ -36,12 +35,7 @@ KILLED = {
         restore_best=True,
         lr_drop_epochs=(0.1,),
     ),
-    "PLM": NEIGHBOURS.replace(
-        loss="piecewise_linear.PiecewiseLinearManifoldLoss",
-        loss_options={"num_proxies": 6},
-        scheme="momentum_encoder",
-        scheme_options={"momentum": 0.9},
-    ),
+    "PLM": tiny.PLM.replace(batch_size=150, steps=8),
 }
 
 
@@ -84,10 +78,11 @@ def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name,
     resumed, whole = loop.train(spec, checkpoint=checkpoint), loop.train(spec)
     assert resumed.rows == whole.rows
     assert torch.equal(resumed.losses, whole.losses)
-    for name, tensors in {"terms": whole.terms, "embeddings": whole.embeddings, **whole.states}.items():
-        actual = {"terms": resumed.terms, "embeddings": resumed.embeddings, **resumed.states}[name]
-        assert actual.keys() == tensors.keys()
-        assert all(torch.equal(actual[key], value) for key, value in tensors.items()), name
+    for actual, expected in [(resumed.embeddings, whole.embeddings), (resumed.terms, whole.terms)] + [
+        (resumed.states[name], state) for name, state in whole.states.items()
+    ]:
+        assert actual.keys() == expected.keys()
+        assert all(torch.equal(actual[key], value) for key, value in expected.items())
 
 
 def test_the_weights_left_behind_are_those_of_the_best_evaluation():
@@ -294,32 +289,27 @@ def test_the_same_spec_twice_gives_the_same_bytes_and_another_seed_others():
     assert loop.train(TINY.replace(seed=1)).rows != first.rows
 
 
-def _as_zip_of(content):
-    def damage(path):
-        torch.save(content(torch.load(path, weights_only=True)), path)
-
-    return damage
-
-
-def _with_wrong_shape(content: dict) -> dict:
+def _with_wrong_shape(path):
+    content = torch.load(path, weights_only=True)
     weights = content["modules"]["network"]
     name = next(name for name, value in weights.items() if value.ndim == 4)
     weights[name] = weights[name][:1]
-    return content
+    torch.save(content, path)
+
+
+def _flipped(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4  # among the weights, where torch itself would not see it
+    path.write_bytes(content)
 
 
 CHECKPOINT_DAMAGE = {
-    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "flipped": lambda path: path.write_bytes(_flipped(path.read_bytes())),
-    "another shape": _as_zip_of(_with_wrong_shape),
-    "no state": _as_zip_of(lambda content: {"spec": content["spec"]}),
-    "a tensor": _as_zip_of(lambda content: torch.zeros(3)),
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "flipped": _flipped,
+    "another shape": _with_wrong_shape,
+    "no state": lambda path: torch.save({"spec": torch.load(path, weights_only=True)["spec"]}, path),
+    "a tensor": lambda path: torch.save(torch.zeros(3), path),
 }
-
-
-def _flipped(content: bytes) -> bytes:
-    at = len(content) // 2  # among the weights, where torch itself would not see it
-    return content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
 
 
 @pytest.fixture(scope="module")
@@ -341,7 +331,6 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(name, tmp_pat
         again = loop.train(TINY.replace(steps=2), checkpoint=checkpoint)
     assert again.rows == whole.rows
     assert torch.equal(again.losses, whole.losses)
-    assert all(torch.equal(again.states["network"][key], value) for key, value in whole.states["network"].items())
     assert not checkpoint.exists()
 
 
@@ -352,20 +341,6 @@ def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="belongs to another spec; remove it"):
         loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)
     assert checkpoint.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [({"dataset": "birds"}, "unknown data set 'birds'"), ({"batch_size": 100_000}, "batch_size 100000 is larger")],
-)
-def test_what_does_not_fit_the_images_is_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        loop.train(TINY.replace(**change))
-
-
-def test_a_diverging_loss_is_an_error_with_the_step():
-    with pytest.raises(FloatingPointError, match=r"step \d+.*; lower lr or loss_lr"):
-        loop.train(TINY.replace(lr=1e30, steps=6))
 
 
 def test_warm_up_leaves_the_trunk_alone_and_noise_moves_it():

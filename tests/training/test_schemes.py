@@ -1,19 +1,21 @@
-"""Schemes: a teacher that is an average of the network."""
+"""Schemes: a teacher that is an average of the network, an encoder without labels, clusters in the place of labels."""
 
 import functools
 
+import numpy as np
+import pytest
 import torch
-from tiny import TINY
+from tiny import PLM as STEPS_OF_PLM
+from tiny import TINY, resumed
 
 from experiments.analysis import results
+from experiments.datasets import manifests
 from experiments.params import Params
 from experiments.study import Study
-from experiments.training import inference, loop, runs
-from experiments.training.schemes import momentum
+from experiments.training import batches, inference, loop, runs
+from experiments.training.schemes import momentum, momentum_encoder, pseudo_labels
 
 TEACHER = TINY.replace(scheme="momentum", scheme_options={"momentum": 0.9})
-
-
 EXAMPLE = Study("99_example", Params)
 
 
@@ -63,6 +65,132 @@ def test_two_networks_are_evaluated_saved_and_tabulated(tmp_path, monkeypatch, s
     assert set(table["setting"]) == {"a=1", "a=1;network=teacher"}
     ours, theirs = (table[table["setting"] == setting] for setting in ("a=1", "a=1;network=teacher"))
     assert list(ours["metric"]) == list(theirs["metric"])
-    manifest = inference.batches.load_dataset(TEACHER)
+    manifest = batches.load_dataset(TEACHER)
     embeddings = inference.embed_images(TEACHER, run.network("teacher"), manifest, manifest.indices("test"))
     assert torch.allclose(embeddings, run.arrays["embeddings teacher"], atol=1e-5)
+
+
+# two views, a momentum encoder, and no labels
+
+PLM = STEPS_OF_PLM.replace(steps=6, loss_lr={"*": 0.05})
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return loop.train(PLM)
+
+
+def test_terms_networks_and_repetition(outcome):
+    assert set(outcome.terms) == {"point", "proxy", "neighborhood"}
+    assert torch.allclose(sum(outcome.terms.values()), outcome.losses)
+    assert {row.get("network", "") for row in outcome.rows} == {"", "teacher"} == set(outcome.embeddings)
+    again = loop.train(PLM)
+    assert torch.equal(outcome.losses, again.losses) and outcome.rows == again.rows
+    assert all(torch.equal(again.states["teacher"][name], value) for name, value in outcome.states["teacher"].items())
+
+
+def test_the_loss_sees_all_views_and_the_encoders_embeddings_of_them(monkeypatch):
+    seen, objective = [], momentum_encoder.Scheme.objective
+
+    def spy(scheme, images, labels):
+        embedded = []
+        hook = scheme.network.register_forward_hook(lambda *forward: embedded.append(forward[2]))
+        terms = objective(scheme, images, labels)
+        hook.remove()
+        seen.append((images, labels, *embedded, scheme.teacher(images)))
+        expected = scheme.loss.terms(*seen[-1][2:])
+        assert all(torch.equal(terms[name], value) for name, value in expected.items())
+        assert not scheme.teacher.training and scheme.network.training
+        return terms
+
+    monkeypatch.setattr(momentum_encoder.Scheme, "objective", spy)
+    loop.train(PLM.replace(steps=3))
+    for images, labels, embeddings, targets in seen:
+        first, second = images.split(20)
+        assert len(images) == 40 and torch.equal(labels[:20], labels[20:])  # labels say which image it is
+        assert len(labels[:20].unique()) > 10 and labels.max() > 200  # of more images than there are classes
+        assert (first != second).flatten(1).any(1).double().mean() > 0.9
+        assert not torch.equal(embeddings, targets) and not targets.requires_grad
+
+
+def test_the_encoder_moves_but_slowly(outcome):
+    start = inference.build_network(PLM, batches.load_dataset(PLM)).state_dict()
+    for name in ("head.weight", next(key for key in start if "running_mean" in key)):
+        ours, theirs = outcome.states["network"][name], outcome.states["teacher"][name]
+        assert 0 < (theirs - start[name]).norm() < (ours - start[name]).norm()
+
+
+# clusters
+
+CLUSTERED = TINY.replace(
+    loss="baselines.normalized_softmax",
+    scheme="pseudo_labels",
+    scheme_options={"labels": "kmeans", "clusters": 20},
+    batch_size=150,
+    steps=8,
+)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        CLUSTERED,
+        CLUSTERED.replace(scheme_options={"labels": "hierarchical", "clusters": 20}, steps=2),
+        CLUSTERED.replace(scheme_options={"labels": "random_walk", "clusters": 20}, steps=2),
+        CLUSTERED.replace(loss="unlabelled.nt_xent", scheme_options={}, steps=2, views=2, image_size=32, batch_size=20),
+        PLM.replace(steps=2),
+    ],
+    ids=["kmeans", "hierarchical", "random_walk", "instances", "momentum encoder"],
+)
+def test_no_label_leaks(spec, monkeypatch):
+    one, load = loop.train(spec), manifests.load
+
+    def shuffled(*args, **options):
+        manifest = load(*args, **options)
+        train, labels = manifest.indices("train"), manifest.labels.copy()
+        labels[train] = np.random.default_rng(0).permutation(labels[train])
+        assert (labels != manifest.labels).sum() > len(train) / 2
+        return manifests.replace(manifest, labels=labels)  # the one that is loaded serves the whole process
+
+    monkeypatch.setattr(manifests, "load", shuffled)
+    other = loop.train(spec)
+    assert torch.equal(one.losses, other.losses) and one.rows == other.rows
+    assert torch.equal(one.embeddings[""], other.embeddings[""])
+
+
+def test_clusters_are_those_of_the_embeddings_and_proxies_lie_at_their_means(monkeypatch):
+    seen, before_epoch = [], pseudo_labels.Scheme.before_epoch
+
+    def spy(scheme, epoch):
+        before_epoch(scheme, epoch)
+        embeddings = inference.embed(scheme.network, scheme.task.test_batches(scheme.task.train))
+        unit = torch.nn.functional.normalize(embeddings, dim=1)
+        means = torch.stack([unit[scheme.pseudo == c].mean(0) for c in range(20)])
+        assert torch.allclose(scheme.loss.proxies, torch.nn.functional.normalize(means, dim=1), atol=1e-5)
+        seen.append(scheme.pseudo.clone())
+
+    monkeypatch.setattr(pseudo_labels.Scheme, "before_epoch", spy)
+    loop.train(CLUSTERED)
+    assert len(seen) == 2 and not torch.equal(*seen) and set(seen[0].tolist()) == set(range(20))
+
+
+def test_an_interrupted_run_goes_on_with_its_clusters(tmp_path):
+    whole, again = loop.train(CLUSTERED), resumed(CLUSTERED, tmp_path / "run.pt", step=3)  # within the first epoch
+    assert torch.equal(again.losses, whole.losses) and again.rows == whole.rows
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": "spectral"}, "labels must be one of instances, kmeans, hierarchical, random_walk, got 'spectral'"),
+        ({"clusters": 1}, "clusters must be a whole number from 2 up, got 1"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        CLUSTERED.replace(scheme_options=options)
+
+
+def test_more_clusters_than_images_are_refused():
+    with pytest.raises(ValueError, match=r"clusters must be at most \d+, the training images, got 100000"):
+        loop.train(CLUSTERED.replace(scheme_options={"labels": "kmeans", "clusters": 100_000}))

@@ -286,11 +286,6 @@ def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(share
     assert [(run.fold, run.eval_every_epochs, run.eval_every) for run in published] == [(2, 1, None)]
 
 
-def test_the_published_early_stopping_of_a_single_fold_is_searched_too():
-    (model,) = protocols.validated(TINY.replace(dataset="cub"), "ccp_one_fold", published=True)
-    assert (model.eval_every, model.patience, model.eval_every_epochs) == (25, 60, None)
-
-
 def test_what_a_committed_search_found_scores_no_less_than_the_default():
     committed = list(search.complete(repository_root() / "results" / "small" / "searches"))
     assert len(committed) >= 40
