@@ -4,39 +4,22 @@ Filled marks and lines are means over seeds, small circles single seeds; from MI
 intervals. Published values are hollow, in panels of their own. `names` says how a paper calls and colours things.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.analysis import stored, tables
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
-from experiments.figures.style import (
-    MARKERS,
-    PLAIN,
-    Names,
-    check,
-    described,
-    legend,
-    listed,
-    number,
-    panels,
-    plain,
-    sentence,
-    symbol,
-    ticks_at,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from experiments.figures import style
+from experiments.figures.style import PLAIN, Names, check, described, legend, listed, number, panels, plain, ticks_at
 
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE"]  # lines that are not a method's
 FLOORS = {"untrained": "--", START: ":"}  # lines of networks before training
@@ -68,8 +51,6 @@ def dots(
     methods = [method for method, _ in order]
     theirs: dict[str, pd.DataFrame] = {}
     if published is not None:
-        absent = {"dataset", "method", "metric", "value"} - set(published)
-        check(not absent, f"published lacks the columns {sorted(absent)}")
         known = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
         check(len(known) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
         theirs = dict(list(known.groupby("metric")))
@@ -124,7 +105,7 @@ def _said(name: str, value: float | str, names: Names) -> str:
         return f"{100 * float(value):g} % {names.label(name).removesuffix(' (%)')}"
     if value == "none":
         return f"no {names.label(name)}"
-    return value if isinstance(value, str) else f"{symbol(name)} = {value:g}"
+    return value if isinstance(value, str) else f"{style.symbol(name)} = {value:g}"
 
 
 def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) -> None:
@@ -201,7 +182,7 @@ def ablation(
     if alike and theirs:
         title = f"ours: {title}"
     if alike and not theirs:
-        return sentence(title.replace("\n", ": "))
+        return style.sentence(title.replace("\n", ": "))
     from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
     own = [] if alike else [level] if from_zero else [change, level]
     drawn = own + [change] * bool(theirs and change not in own)
@@ -215,7 +196,7 @@ def ablation(
         for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
             # settings of one method differ in dashes, shade and mark, and no two curves stand in one place
             dashes, shade = ("-", ":", "-.", "--")[count[method] % 4], _lighter(names.color(method), count[method])
-            mark = MARKERS[(MARKERS.index(names.marker(method)) + count[method]) % len(MARKERS)]
+            mark = style.MARKERS[(style.MARKERS.index(names.marker(method)) + count[method]) % len(style.MARKERS)]
             how: dict[str, Any] = {"color": shade, "marker": mark}
             how["linestyle"] = FLOORS.get(method, dashes)
             for axis, by_seed in zip(axes, (changed, curve)[-len(own) :] if own else ()):
@@ -332,14 +313,14 @@ def lines(
 
     band: what a line with a band and the band are, "mean, range over seeds"; it stands above the legend.
     """
-    check(len(series) > 0, "series is empty")
-    for name, arrays in series.items():
-        alike = len(arrays) in (2, 4) and len({len(array) for array in arrays}) == 1
-        check(alike, f"series[{name!r}] must be (x, y) or (x, y, low, high)")
-        check(band or len(arrays) == 2, f"band: say what the line and the band of series[{name!r}] are")
+    check(band or all(len(arrays) == 2 for arrays in series.values()), "band: say what the lines and their bands are")
     with panels(1, 3.6, width=6.5) as (figure, (axis,)):
         for i, (name, (x, y, *ends)) in enumerate(series.items()):
-            shade, shape, dashes = OTHERS[i % len(OTHERS)], MARKERS[i % len(MARKERS)], ("-", "--", "-.", ":")[i % 4]
+            shade, shape, dashes = (
+                OTHERS[i % len(OTHERS)],
+                style.MARKERS[i % len(style.MARKERS)],
+                ("-", "--", "-.", ":")[i % 4],
+            )
             if names.colors.get(name):
                 shade, shape, dashes = names.color(name), names.marker(name), "-"
             marker = None if len(x) > 30 else shape
