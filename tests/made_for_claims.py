@@ -37,14 +37,9 @@ def spread(mean, seeds=5, sd=0.3, seed=0):
     return mean + sd * (values - values.mean()) / values.std(ddof=1)
 
 
-def data_of(test: ClaimTest) -> str:
-    """A data set that the claim is about."""
-    return named(test.claim_id)[0]
-
-
 def everywhere(test: ClaimTest) -> list[str]:
-    """The data sets that the claim names and of which its parts say something of their own."""
-    return list(dict.fromkeys([data_of(test), *(name for part in test.parts for name in part.on)]))
+    """The first data set that the claim names, and those of which its parts say something of their own."""
+    return list(dict.fromkeys([named(test.claim_id)[0], *(name for part in test.parts for name in part.on)]))
 
 
 def tuned(test: ClaimTest) -> dict[str, int]:
@@ -55,12 +50,12 @@ def tuned(test: ClaimTest) -> dict[str, int]:
 def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset(), dataset: str = "") -> pd.DataFrame:
     """A table of one data set in which every part of a test holds clearly, but for those whose positions are in
     `against`: what they say is as clearly false."""
-    dataset = dataset or data_of(test)
+    dataset = dataset or everywhere(test)[0]
     parts = tuple(part for part in test.parts if part.speaks_of(dataset))
     cells = _cells(test, parts)
     lines, targets = [], []
     for index, part in enumerate(test.parts):
-        if not _is_exact_part(part) and not _is_learned(part) and part in parts:
+        if part.kind != "bound" and not _is_learned(part) and part in parts:
             for vector, target in _equations(part, cells, index in against):
                 weight = 100 if index in against else 1  # what is reversed comes out, whatever the others want
                 lines.append(weight * vector)
@@ -97,12 +92,9 @@ def ends_of(cell: Cell) -> list[Cell]:
 
 def _weights(expression: Expression, metric: str, cells: list) -> np.ndarray:
     vector = np.zeros(len(cells))
+    levels = [(Cell(name, settings_of(setting)), at) for name, setting, at in cells]
     for i, cell in enumerate(expression.cells):
-        places = [
-            index
-            for index, (name, setting, at) in enumerate(cells)
-            if at == metric and cell.covers(Cell(name, settings_of(setting)))
-        ]
+        places = [index for index, (level, at) in enumerate(levels) if at == metric and cell.covers(level)]
         vector[places] += (1 if i == 0 else -1) / len(places)
     return vector
 
@@ -134,9 +126,11 @@ def _bound(test: ClaimTest, method: str, setting: str, metric: str, against: fro
     """The value that just obeys every exact part about a cell, or clearly disobeys one of `against`."""
     allowed = []
     for index, part in enumerate(test.parts):
-        if not _is_exact_part(part) or part.metric != metric:
-            continue
-        if part.subject.cells[0].covers(Cell(method, settings_of(setting))):
+        if (
+            part.kind == "bound"
+            and part.metric == metric
+            and part.subject.cells[0].covers(Cell(method, settings_of(setting)))
+        ):
             sign, bound = (1 if part.direction == "higher" else -1), part.baselines[0].zero
             if index in against:
                 return bound - sign * (2 * part.margin + 0.1 * abs(bound) + 0.01)
@@ -149,33 +143,19 @@ def _start(metric: str) -> float:
 
 
 def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
-    exact = {part.metric for part in test.parts if part.about == "study" or _is_exact_part(part)}
+    bounded = {part.metric for part in test.parts if part.kind == "bound"}
+    exact = bounded | {part.metric for part in test.parts if part.about == "study"}
+    context = {"protocol": test.protocol or "conventional", "backbone": test.network or "conv4"}
     noise = np.random.default_rng(0).standard_normal((len(values), SEEDS)) * 1e-3
-    # a level that is said to be like another differs from it by no seed's chance alone
-    lines = [
-        row
-        for (cell, value), wobble in zip(values.items(), noise)
-        for row in rows(
-            cell[0],
-            [value] * SEEDS if cell[2] in exact and _is_exact(test, cell[2]) else value + wobble,
-            *cell[1:],
-            protocol=test.protocol or "conventional",
-            dataset="synthetic" if cell[2] in exact else dataset,
-            backbone=test.network or "conv4",
-        )
-    ]
-    trained = {metric for _, _, metric in values if metric in RECALLS}
-    context = {"protocol": test.protocol or "conventional", "dataset": dataset, "backbone": test.network or "conv4"}
-    lines += [row for metric in trained for row in rows(START, [10.0] * SEEDS, metric=metric, **context)]
+    lines = []
+    for ((method, setting, metric), value), wobble in zip(values.items(), noise):
+        # a level that is said to be like another differs from it by no seed's chance alone
+        numbers = value + wobble * (metric not in bounded)
+        where = {"dataset": "synthetic" if metric in exact else dataset}
+        lines += rows(method, numbers, setting, metric, **where, **context)
+    for metric in {metric for _, _, metric in values if metric in RECALLS}:
+        lines += rows(START, [10.0] * SEEDS, metric=metric, dataset=dataset, **context)
     return pd.DataFrame(lines)
-
-
-def _is_exact(test: ClaimTest, metric: str) -> bool:
-    return any(_is_exact_part(part) and part.metric == metric for part in test.parts)
-
-
-def _is_exact_part(part: Part) -> bool:
-    return part.kind == "bound"
 
 
 def _is_learned(part: Part) -> bool:
@@ -192,7 +172,7 @@ def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
     wrong with a control of ours alone makes no claim false."""
     good = fulfilling(test)
     exact = good["metric"].isin({part.metric for part in test.parts if part.about == "study"})
-    speaking = [i for i, part in enumerate(test.parts) if part.speaks_of(data_of(test)) and not part.control]
+    speaking = [i for i, part in enumerate(test.parts) if part.speaks_of(everywhere(test)[0]) and not part.control]
     tables = {f"part {index} reversed": fulfilling(test, frozenset({index})) for index in speaking}
     tables["everything reversed"] = fulfilling(test, frozenset(speaking))
     own = good["method"] != START
@@ -214,8 +194,7 @@ def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
         shrunk = good["value"] / np.where(good["metric"] == "W2", 50, 100)
         tables[f"{method} collapsed"] = good.assign(value=good["value"].where(~of_method, shrunk))
     for method, setting in ends_of_ranges(test):
-        cut = (good["method"] == method) & (good["setting"] == setting)
-        tables[f"{method} without {setting}"] = good[~cut]
+        tables[f"{method} without {setting}"] = good[(good["method"] != method) | (good["setting"] != setting)]
     if not exact.all():
         tables["four seeds"] = good[exact | (good["seed"] < 4)]
         if test.network:
@@ -239,12 +218,8 @@ def _lowered(table: pd.DataFrame, where: pd.Series) -> pd.DataFrame:
 
 def ends_of_ranges(test: ClaimTest) -> list[tuple[str, str]]:
     """(method, setting) of the ends of every range that a test names and that no other cell of it names alone."""
-    ends = {}
-    for part in test.deciding:
-        for cell in part.cells:
-            if cell.ranges:
-                ends |= {(cell.method, end.setting): None for end in ends_of(cell)}
-    return list(ends)
+    ranges = [cell for part in test.deciding for cell in part.cells if cell.ranges]
+    return list(dict.fromkeys((cell.method, end.setting) for cell in ranges for end in ends_of(cell)))
 
 
 def hits_of(shares, seeds=2, queries=100, **context):

@@ -7,13 +7,11 @@ those of the other notebooks.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.analysis import claims
-from experiments.figures import effects
-from experiments.figures.matrix import SHADES, verdict_squares
+from experiments.figures import comparisons
 from experiments.params import Params
 from experiments.study import Study
 
@@ -29,21 +27,6 @@ class LedgerParams(Params):
     """The parameters of notebook 92; whatever they are, it reads the tables of all profiles."""
 
 
-def counts(ledger: Ledger) -> pd.DataFrame:
-    """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
-    of SHADES)."""
-    verdicts = pd.Series(ledger.here, dtype=object).map(str)
-    papers = [claims.name_of(_paper(claim_id)) for claim_id in verdicts.index]
-    table = pd.crosstab(np.array(papers), verdicts.to_numpy(), rownames=["paper"], colnames=["verdict"])
-    return table.reindex(
-        index=[*dict.fromkeys(papers)], columns=[str(name) for name in SHADES if name in set(verdicts)]
-    )
-
-
-def _paper(claim_id: str) -> str:
-    return claim_id.partition("-")[0]
-
-
 def squares(ledger: Ledger) -> Figure:
     """The verdict of every claim here at a glance, with k of n."""
     rows = []
@@ -52,11 +35,7 @@ def squares(ledger: Ledger) -> Figure:
         own = ledger.lines[(ledger.lines["claim_id"] == claim_id) & (ledger.lines["decides"] == "yes")]
         k, n = next(own.loc[own["role"] == "named", ["k", "n"]].itertuples(index=False, name=None), (0, 0))
         rows.append({"paper": claims.name_of(paper), "number": int(number), "verdict": word, "k": k, "n": n})
-    return verdict_squares(pd.DataFrame(rows))
-
-
-def figure(ledger: Ledger) -> Figure:
-    return effects.tallies(counts(ledger), SHADES, "claims")
+    return comparisons.verdict_squares(pd.DataFrame(rows))
 
 
 Claims = Study("92_claims", LedgerParams, saves=False)

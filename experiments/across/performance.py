@@ -30,8 +30,8 @@ class Benchmark:
     """How one table of results/benchmarks is read.
 
     title: what is measured. peers: {form: the form of ours that it is compared with}; "*" stands for all others.
-    size, axis: the column along which cost grows, and its axis title.
-    long: the table as one with columns case, form, metric and value, where it is another.
+    size, axis: the column along which cost grows, and its axis title. long: the table with columns case, form, metric
+    and value, where it is another.
     """
 
     title: str
@@ -44,31 +44,32 @@ class Benchmark:
 def _loop(table: pd.DataFrame) -> pd.DataFrame:
     """The bare network's time over the loop's, measured turn by turn, as the table has it."""
     times = {"loop": 1.0, "bare network": table["ratio"]}
-    parts = [table.assign(form=form, metric="seconds", value=value) for form, value in times.items()]
-    return pd.concat(parts)[["case", "device", "form", "metric", "value"]]
+    return pd.concat(table.assign(form=form, metric="seconds", value=value) for form, value in times.items())
+
+
+def _tail(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(case=table["dataset"], metric="seconds", value=table["times_the_tail"])
+
+
+def _metrics(table: pd.DataFrame) -> pd.DataFrame:
+    """Twelve large classes are another load than many small ones, and no further size of it."""
+    return table.assign(classes=table["case"].str.extract(r"( in \d+)$", expand=False).fillna(""))
 
 
 FIELDS = {"NormalizedSoftmax": "MFCont", "matmul": "MFCWMS", "dense": "MFCWMS", "Cont": "MFCont", "CWMS": "MFCWMS"}
 AS_DEEP = {"matmul": "product", "PML": "product", "PML deep": "deep"}
 LOSSES = {
-    "pfml": Benchmark(*("PFML", {"*": "product", "resnet50": "resnet50"}, "classes", "classes with 2 proxies each")),
+    "pfml": Benchmark("PFML", {"*": "product", "resnet50": "resnet50"}, "classes", "classes with 2 proxies each"),
     "nivmf": Benchmark("EL-nivMF", long=lambda table: table.rename(columns={"size": "case", "implementation": "form"})),
     "mean_field": Benchmark("Mean fields", FIELDS, "batch", "images in one batch"),
     "k_center": Benchmark("CCP's k-center"),
     "plm": Benchmark("PLM's pieces", size="points", axis="points"),
 }
 OTHERS = {
-    # twelve large classes are another load than many small ones, and no further size of it
-    "metrics": Benchmark(
-        *("Metrics", AS_DEEP, "size", "images"),
-        long=lambda table: table.assign(classes=table["case"].str.extract(r"( in \d+)$", expand=False).fillna("")),
-    ),
+    "metrics": Benchmark("Metrics", AS_DEEP, "size", "images", _metrics),
     "retrieval": Benchmark("Ranking"),
     "loop": Benchmark("Training loop", {"*": "loop"}, long=_loop),
-    "tail": Benchmark(
-        *("Trained tail", {"*": "tail"}),
-        long=lambda table: table.assign(case=table["dataset"], metric="seconds", value=table["times_the_tail"]),
-    ),
+    "tail": Benchmark("Trained tail", {"*": "tail"}, long=_tail),
 }
 BENCHMARKS = LOSSES | OTHERS
 

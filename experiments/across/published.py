@@ -203,12 +203,8 @@ def without_counterpart(rows: pd.DataFrame) -> HTML:
     for (paper, table), some in rows.groupby(["paper", "table"], sort=False):
         both = some[some["ours"].notna()]
         own = both[np.array([_is_own(row.ours, row.dataset) for row in both.itertuples()], bool)]
-        line = {
-            "table": f"{claims.name_of(paper)} {table}",
-            "notebook": some["notebook"].iloc[0][:2],
-            "rows": len(some),
-        }
-        line |= {"joined": len(both), "on its own data, or a part": len(own)}
+        line = {"table": f"{claims.name_of(paper)} {table}", "notebook": some["notebook"].iloc[0][:2]}
+        line |= {"rows": len(some), "joined": len(both), "on its own data, or a part": len(own)}
         line |= {f"{column}s not here": _but(some[column], both[column]) for column in ("method", "metric")}
         lines.append(line | {"data without runs": _but(some["dataset"], own["dataset"])})
     with pd.option_context("display.max_colwidth", None):

@@ -20,13 +20,8 @@ from experiments.analysis.statistics import BY_ROWS, MIN_SEEDS
 from experiments.analysis.tables import Cell, Expression
 from experiments.files import repository_root
 
-BENCHMARKS = {  # as data/claims.csv names what a claim is about; a part of one, as cub-subset, is that data set here
-    "cub": "CUB-200-2011",
-    "cars": "Cars-196",
-    "sop": "SOP",
-    "inshop": "InShop",
-    "mnist": "MNIST",
-}
+# as data/claims.csv names what a claim is about; a part of one, as cub-subset, is that data set here
+BENCHMARKS = {"cub": "CUB-200-2011", "cars": "Cars-196", "sop": "SOP", "inshop": "InShop", "mnist": "MNIST"}
 RETRIEVAL = ("R@", "P@1", "RP", "MAP@R", "mAP@")  # how metrics of retrieval begin
 # Seeds of a comparison of trained networks: after Holm over fifteen claims ten find 1.6 standard deviations in four
 # cases of five, which on the CUB subset are 1.4 points of R@1 and 0.6 of MAP@R; five would find 3.5.

@@ -18,15 +18,7 @@ import pandas as pd
 
 from experiments.analysis import tables
 from experiments.analysis.claims import FEATURES, RETRIEVAL, START, ClaimTest, Part
-from experiments.analysis.statistics import (
-    CONTRADICTED,
-    KINDS,
-    LEVEL,
-    MIN_SEEDS,
-    OPEN,
-    SUPPORTED,
-    t_interval,
-)
+from experiments.analysis.statistics import CONTRADICTED, KINDS, LEVEL, MIN_SEEDS, OPEN, SUPPORTED, t_interval
 from experiments.analysis.tables import Cell, Expression, MissingRows
 
 # (method, setting, seed) -> (device, numerics fingerprint) of the lines of its runs, of which folds have several
@@ -49,10 +41,6 @@ class Reason(StrEnum):
     CONSTANT = "same value in every seed"
     NOT_FINITE = "value not finite"
     HOLM = "not after Holm"
-
-
-NOT_RUN = (Reason.ROWS, Reason.SEEDS, Reason.RANGE, Reason.NETWORK)  # a claim of such a comparison is not run
-NOT_INTERPRETABLE = (Reason.BELOW, Reason.UNLEARNED)
 
 
 # --- one comparison ---------------------------------------------------------------------------------------------------
@@ -93,11 +81,10 @@ class Comparison:
 
     @cached_property
     def estimate(self) -> tuple[float, float, float]:
-        """The mean effect and its interval, in the unit shown; of a bound the least favourable row, and
-        the range."""
+        """The mean effect and its interval, in the unit shown; of a bound the least favourable row, and the range."""
         if self.part.kind == "bound":
-            low, high = self.effects.min(), self.effects.max()
-            numbers = (low if self.part.sign > 0 else high, low, high)
+            ends = self.effects.min(), self.effects.max()
+            numbers = (ends[self.part.sign < 0], *ends)
         else:
             level = 1 - (2 if self.part.kind == "equivalence" else 1) * LEVEL
             numbers = (self.effects.mean(), *t_interval(self.effects, level))
@@ -314,14 +301,11 @@ def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression]
 def _mixes(levels: list[dict[Cell, dict[int, Any]]], environments: Environments) -> str:
     """ "devices" or "fingerprints", where the lines of the runs that are compared were trained on several; a row that
     another setting names than its run is of a run of the method."""
-    compared = {(level, seed) for by_level in levels for level, seeds in by_level.items() for seed in seeds}
-    trained_on = {
-        environment
-        for level, seed in compared
-        for environment in environments.get(
-            (level.method, level.setting, seed), environments.get((level.method, "", seed), ())
-        )
-    }
+    trained_on: set[tuple[str, str]] = set()
+    for level, seeds in (pair for by_level in levels for pair in by_level.items()):
+        for seed in seeds:
+            of_method = environments.get((level.method, "", seed), ())
+            trained_on |= {*environments.get((level.method, level.setting, seed), of_method)}
     devices, fingerprints = ({environment[place] for environment in trained_on} for place in (0, 1))
     return "devices" if len(devices) > 1 else "fingerprints" if len(fingerprints) > 1 else ""
 

@@ -57,18 +57,14 @@ def check(table: pd.DataFrame, params: Any) -> None:
     if params.stem != params.notebook or params.profile != "quick":
         print("parameters differ from the golden run (profile quick): not compared")
         return
-    outside = missed(table, golden)
-    names = ", ".join(dict.fromkeys(golden["metric"]))
+    outside, names = missed(table, golden), ", ".join(dict.fromkeys(golden["metric"]))
     if alike := seeds_that_agree(table):
         print(f"{names} within tolerance of the golden run: no, seeds of {alike} agree to the last digit")
-        return
-    if outside.empty:
-        print(
-            f"{names} of {golden.groupby(['method', 'setting']).ngroups} runs within tolerance of the golden run: yes"
-        )
-        return
-    print(f"{names} within tolerance of the golden run: no")
-    print(outside.to_string(index=False))
+    elif outside.empty:
+        runs = golden.groupby(["method", "setting"]).ngroups
+        print(f"{names} of {runs} runs within tolerance of the golden run: yes")
+    else:
+        print(f"{names} within tolerance of the golden run: no", outside.to_string(index=False), sep="\n")
 
 
 def read(path: Path) -> pd.DataFrame:

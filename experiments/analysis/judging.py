@@ -16,24 +16,8 @@ import pandas as pd
 
 from experiments.analysis import claims, tables
 from experiments.analysis.claims import FEATURES, START, ClaimTest
-from experiments.analysis.comparing import (
-    NOT_INTERPRETABLE,
-    NOT_RUN,
-    ClaimResult,
-    Comparison,
-    Environments,
-    Reason,
-    compared_everywhere,
-)
-from experiments.analysis.statistics import (
-    CONTRADICTED,
-    EQUIVALENT,
-    LEVEL,
-    OPEN,
-    SUPPORTED,
-    detectable_effect,
-    holm,
-)
+from experiments.analysis.comparing import ClaimResult, Comparison, Environments, Reason, compared_everywhere
+from experiments.analysis.statistics import CONTRADICTED, EQUIVALENT, LEVEL, OPEN, SUPPORTED, detectable_effect, holm
 from experiments.analysis.verdict_tables import Judged
 
 
@@ -53,6 +37,8 @@ class Verdict(StrEnum):
     NOT_RUN = "not run"
 
 
+NOT_RUN = (Reason.ROWS, Reason.SEEDS, Reason.RANGE, Reason.NETWORK)  # a claim of such a comparison is not run
+NOT_INTERPRETABLE = (Reason.BELOW, Reason.UNLEARNED)
 DECIDED = (Verdict.SUPPORTED, Verdict.IN_PART, Verdict.MIXED, Verdict.EQUIVALENT, Verdict.CONTRADICTED)
 
 _NUMBERS = ("effect", "low", "high", "zero", "class_low", "class_high", "detectable", "p")
@@ -93,17 +79,11 @@ def judge(
         environments: of the lines of the runs; comparisons that mix devices or fingerprints are marked.
 
     Raises:
-        ValueError: an unknown claim id, a table that lacks columns or holds two values for one run, or hits that lack
-            columns.
+        ValueError: the table holds two values for one run.
     """
     claim_ids = list(tests if claim_ids is None else claim_ids)
-    unknown = [claim_id for claim_id in claim_ids if claim_id not in tests]
-    if unknown:
-        raise ValueError(f"claim_ids: no test is stated for {unknown}; stated: {', '.join(tests)}")
     rows, resampled = tables.final_rows(table), {}
     if hits is not None:
-        if missing := [name for name in tables.HITS if name not in hits.columns]:
-            raise ValueError(f"hits lacks the columns {missing}; `results.hits` gives {tables.HITS}")
         resampled = {context: tables.resampled_cells(group) for context, group in hits.groupby(tables.CONTEXT)}
     how: dict[str, Any] = {"trials": trials or {}, "environments": environments or {}}
     how |= {"resampled": resampled, "floor": FEATURES if pretrained else START}
@@ -111,9 +91,8 @@ def judge(
     family = sum(any(not part.by_rows for part in test.deciding) for test in tests.values())
     lines = [_line(result, p, family) for result, p in zip(results, adjusted(results, family))]
     compared = [_row(result, comparison, family) for result in results for comparison in result.comparisons]
-    return Judged(
-        *(pd.DataFrame(made, columns=[*of]).assign(device=device) for made, of in ((lines, _LINE), (compared, _ROW)))
-    )
+    verdicts, comparisons = pd.DataFrame(lines, columns=[*_LINE]), pd.DataFrame(compared, columns=[*_ROW])
+    return Judged(verdicts.assign(device=device), comparisons.assign(device=device))
 
 
 # --- from comparisons to a verdict ------------------------------------------------------------------------------------
@@ -124,10 +103,11 @@ def adjusted(results: Sequence[ClaimResult], family: int) -> list[dict[str, floa
 
     family: how many claims of the paper have a p.
     """
-    contexts = [tuple(result.context.get(name, "") for name in tables.CONTEXT[1:]) for result in results]
+    places: dict[tuple, list[int]] = {}
+    for i, result in enumerate(results):
+        places.setdefault(tuple(result.context.get(name, "") for name in tables.CONTEXT[1:]), []).append(i)
     after: list[dict[str, float]] = [{} for _ in results]
-    for context in dict.fromkeys(contexts):
-        together = [i for i, other in enumerate(contexts) if other == context]
+    for together in places.values():
         for outcome in (SUPPORTED, CONTRADICTED):
             p_values = holm([results[i].p[outcome] for i in together], max(family, len(together)))
             for i, p in zip(together, p_values):
@@ -157,9 +137,8 @@ def verdict(result: ClaimResult, p: Mapping[str, float]) -> tuple[Verdict, Reaso
     after Holm. The first rule that fits decides."""
     test, deciding = result.test, result.deciding
     unmet = [one for one in result.comparisons if one.part.precondition and one.outcome != SUPPORTED]
-    not_run, not_interpretable = (
-        [one for one in deciding if one.reason in reasons] for reasons in (NOT_RUN, NOT_INTERPRETABLE)
-    )
+    not_run = [one for one in deciding if one.reason in NOT_RUN]
+    not_interpretable = [one for one in deciding if one.reason in NOT_INTERPRETABLE]
     supported = result.count(SUPPORTED) == len(deciding)
     if test.not_testable or not test.deciding:
         return Verdict.NOT_TESTABLE, "", []

@@ -8,6 +8,7 @@ have runs, or of mathematics or costs without images.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -49,15 +50,16 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
     return order[[name for name in order if not name.startswith("_")]]
 
 
-def verdict(lines: pd.DataFrame, test: ClaimTest) -> str:
-    """One claim's verdict here, over its lines."""
-    if test.not_testable or not test.deciding:
-        return Verdict.NOT_TESTABLE
-    return next(iter(lines_that_decide(lines, test)["verdict"]), Verdict.NOT_RUN)
-
-
-def lines_that_decide(lines: pd.DataFrame, test: ClaimTest) -> pd.DataFrame:
-    """The line that a verdict here rests on, if any: of mathematics or costs, or of the first data set it names."""
+def deciding(lines: pd.DataFrame, test: ClaimTest) -> Any:
+    """The line that a claim's verdict here rests on: of mathematics or costs, or of the first data set it names; None
+    where there is none."""
     own = lines[(lines["scale"] == HERE) & (lines["decides"] == "yes") & (lines["role"] == "named")]
     of_images = any(part.about in ("training", "features") for part in test.deciding)
-    return own[own["dataset"].isin(NO_IMAGES) != of_images].head(1)
+    return next(own[own["dataset"].isin(NO_IMAGES) != of_images].itertuples(), None)
+
+
+def verdict(line: Any, test: ClaimTest) -> str:
+    """One claim's verdict here, of the line that is `deciding`."""
+    if test.not_testable or not test.deciding:
+        return Verdict.NOT_TESTABLE
+    return Verdict.NOT_RUN if line is None else line.verdict

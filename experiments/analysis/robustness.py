@@ -19,16 +19,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.analysis.claims import RETRIEVAL, ClaimTest
+from experiments.analysis.claims import RETRIEVAL, ClaimTest, Part
 from experiments.analysis.comparing import Comparison, p_of, p_of_claim, reached
 from experiments.analysis.judging import DECIDED, Verdict, decided
 from experiments.analysis.statistics import CONTRADICTED, OPEN, SUPPORTED
 
-ELSEWHERE = {
-    "other_protocol": "protocol",
-    "other_data": "dataset",
-    "other_network": "backbone",
-}  # check -> the column that differs
+# check -> the column that differs
+ELSEWHERE = {"other_protocol": "protocol", "other_data": "dataset", "other_network": "backbone"}
 CHECKS = ("other_metric", "fewer_seeds", "other_classes", *ELSEWHERE)
 LEFT_OUT = 2
 
@@ -36,24 +33,16 @@ LEFT_OUT = 2
 def with_other_metric(tests: Mapping[str, ClaimTest]) -> dict[str, ClaimTest]:
     """The tests that compare scores of retrieval, on the other metric."""
 
-    def other(test: ClaimTest) -> ClaimTest:
-        parts = [
-            replace(part, metric="R@1" if part.metric == "MAP@R" else "MAP@R")
-            if part.metric.startswith(RETRIEVAL)
-            else part
-            for part in test.parts
-        ]
-        return replace(test, parts=tuple(parts))
+    def other(part: Part) -> Part:
+        metric = "R@1" if part.metric == "MAP@R" else "MAP@R"
+        return replace(part, metric=metric) if part.metric.startswith(RETRIEVAL) else part
 
-    return {claim_id: changed for claim_id, test in tests.items() if (changed := other(test)) != test}
+    changed = {name: replace(test, parts=tuple(map(other, test.parts))) for name, test in tests.items()}
+    return {name: test for name, test in changed.items() if test != tests[name]}
 
 
 def checked(
-    line: Any,
-    comparisons: Sequence[Comparison],
-    test: ClaimTest,
-    other_metric: str | None,
-    lines: pd.DataFrame,
+    line: Any, comparisons: Sequence[Comparison], test: ClaimTest, other_metric: str | None, lines: pd.DataFrame
 ) -> dict[str, str]:
     """Check -> "yes" where it keeps the verdict of a line, "no" where it does not, "" where it could not be made.
 

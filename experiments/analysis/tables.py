@@ -49,23 +49,13 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
 def final_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The rows that `chosen` keeps, at the last step of each run.
 
-    Raises ValueError if the table lacks columns or holds two values for one run.
+    Raises ValueError if the table holds two values for one run.
     """
-    import pandas as pd
 
-    missing = [name for name in COLUMNS if name not in table.columns]
-    if missing:
-        raise ValueError(f"table lacks the columns {missing}; a results table has {COLUMNS}")
-    rows = table[COLUMNS].copy()
-    for name in COLUMNS:
-        if name in ("seed", "step", "value"):
-            rows[name] = pd.to_numeric(rows[name])
-        elif name != "dim":
-            rows[name] = rows[name].astype(object).where(rows[name].notna(), "").astype(str)
-    rows = chosen(rows)
+    rows = chosen(table[COLUMNS].astype({"seed": int, "step": int, "value": float}))
     run = [*CONTEXT, "method", "setting", "seed", "metric"]
-    last = rows.groupby(run, dropna=False)["step"].transform("max")
-    rows = rows[(rows["step"] == last) | last.isna()].drop_duplicates([*run, "value"])
+    last = rows.groupby(run)["step"].transform("max")
+    rows = rows[rows["step"] == last].drop_duplicates([*run, "value"])
     twice = rows[rows.duplicated(run, keep=False)]
     if len(twice):
         row = twice.iloc[0]
@@ -296,8 +286,6 @@ def difference(
 
 def slope(cells: Cells, cell: Cell, metric: str) -> np.ndarray:
     """Least-squares slope over the levels of the cell's range, times the range; by seed, (n, ...)."""
-    if len(cell.ranges) != 1:
-        raise ValueError(f"a trend needs one setting with a range, as in 'PFML;alpha=0..6', got {str(cell)!r}")
     levels, (name,) = levels_of(cells, cell, metric), cell.ranges
     x = np.array([level.settings[name] for level in levels])
     if len(x) < 2:

@@ -1,45 +1,30 @@
 """Charts of numbers: dots and ablations of tables, lines, and curves over the steps of training.
 
-Filled marks and lines are means over seeds, small circles single seeds; from MIN_SEEDS seeds on there are 95 % t
-intervals. Published values are hollow, in panels of their own. `names` says how a paper calls and colours things.
+Filled marks and lines are means over seeds. From MIN_SEEDS seeds on there are 95 % t intervals; small circles are
+single seeds, of fewer than MANY. Published values are hollow, in panels of their own. `names` says how a paper calls
+and colours things.
 """
-
-from __future__ import annotations
 
 import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.analysis import stored, tables
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
-from experiments.figures.style import (
-    MARKERS,
-    PLAIN,
-    Names,
-    check,
-    described,
-    legend,
-    listed,
-    number,
-    panels,
-    plain,
-    sentence,
-    symbol,
-    ticks_at,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from experiments.figures import style
+from experiments.figures.style import PLAIN, Names, check, described, legend, listed, number, panels, plain, ticks_at
 
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE"]  # lines that are not a method's
 FLOORS = {"untrained": "--", START: ":"}  # lines of networks before training
+MANY = 10  # from so many seeds on the interval says it, and circles would cover it
 SHARES = ("label_noise",)  # settings that are fractions and shown in percent
 
 
@@ -68,8 +53,6 @@ def dots(
     methods = [method for method, _ in order]
     theirs: dict[str, pd.DataFrame] = {}
     if published is not None:
-        absent = {"dataset", "method", "metric", "value"} - set(published)
-        check(not absent, f"published lacks the columns {sorted(absent)}")
         known = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
         check(len(known) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
         theirs = dict(list(known.groupby("metric")))
@@ -124,16 +107,16 @@ def _said(name: str, value: float | str, names: Names) -> str:
         return f"{100 * float(value):g} % {names.label(name).removesuffix(' (%)')}"
     if value == "none":
         return f"no {names.label(name)}"
-    return value if isinstance(value, str) else f"{symbol(name)} = {value:g}"
+    return value if isinstance(value, str) else f"{style.symbol(name)} = {value:g}"
 
 
 def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) -> None:
-    """Mean, single runs and, from MIN_SEEDS on, the interval of a row; the mean as a number right of the panel, where
-    nothing is drawn."""
+    """The mean of a row, its single runs if these are few, and its interval from MIN_SEEDS on; the mean as a number
+    right of the panel, where nothing is drawn."""
     shade = names.color(method)
     if len(values) >= MIN_SEEDS:
-        axis.plot(t_interval(values), [y, y], color=shade, linewidth=2, zorder=2)
-    if len(values) > 1:
+        axis.plot(t_interval(values), [y, y], color="0.15", linewidth=1.5, zorder=5)
+    if 1 < len(values) < MANY:
         single: dict[str, Any] = {"s": 13, "facecolor": "white", "edgecolor": "0.4", "linewidth": 0.7}
         axis.scatter(values, np.full(len(values), y), zorder=3, **single)
     mean: dict[str, Any] = {"s": 44, "facecolor": shade, "edgecolor": "0.2", "linewidth": 0.6}  # pale ones too are seen
@@ -143,9 +126,10 @@ def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) ->
 
 
 def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float], percent: bool) -> None:
-    """Limits that hold all runs and intervals, and lines at the floors that are not far outside, or at all where there
-    is little else to compare with; else there is an arrow to them."""
-    ends = np.concatenate([*rows, *(t_interval(values) for values in rows if len(values) >= MIN_SEEDS)])
+    """Limits that hold all that is drawn of the rows, and lines at the floors that are not far outside, or at all where
+    there is little else to compare with; else there is an arrow to them."""
+    drawn = [values for values in rows if len(values) < MANY]
+    ends = np.concatenate([*drawn, *(t_interval(values) for values in rows if len(values) >= MIN_SEEDS)])
     low, high = ends.min(), ends.max()
     width = (high - low) or 0.1 * abs(high) or 1.0
     reach = 0.6 * width if len(rows) > 2 else math.inf
@@ -201,7 +185,7 @@ def ablation(
     if alike and theirs:
         title = f"ours: {title}"
     if alike and not theirs:
-        return sentence(title.replace("\n", ": "))
+        return style.sentence(title.replace("\n", ": "))
     from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
     own = [] if alike else [level] if from_zero else [change, level]
     drawn = own + [change] * bool(theirs and change not in own)
@@ -215,7 +199,7 @@ def ablation(
         for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
             # settings of one method differ in dashes, shade and mark, and no two curves stand in one place
             dashes, shade = ("-", ":", "-.", "--")[count[method] % 4], _lighter(names.color(method), count[method])
-            mark = MARKERS[(MARKERS.index(names.marker(method)) + count[method]) % len(MARKERS)]
+            mark = style.MARKERS[(style.MARKERS.index(names.marker(method)) + count[method]) % len(style.MARKERS)]
             how: dict[str, Any] = {"color": shade, "marker": mark}
             how["linestyle"] = FLOORS.get(method, dashes)
             for axis, by_seed in zip(axes, (changed, curve)[-len(own) :] if own else ()):
@@ -282,8 +266,8 @@ def _lighter(color: str, steps: int) -> tuple:
 
 
 def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
-    """Mean and single seeds of a (seeds, levels) frame, from MIN_SEEDS seeds on with a t interval, drawn so many points
-    beside their level."""
+    """Means of a (seeds, levels) frame, single seeds where these are few, from MIN_SEEDS seeds on a t interval, drawn
+    so many points beside their level."""
     from matplotlib.transforms import ScaledTranslation
 
     if by_seed.shape[1] == 2:  # between two levels nothing is known
@@ -292,14 +276,16 @@ def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **h
     for level in by_seed:
         values = by_seed[level].dropna().to_numpy()
         if len(values) >= MIN_SEEDS:
-            lines += axis.plot([level, level], t_interval(values), color=color, linewidth=1)
-    levels, values = by_seed.stack().reset_index()[["x", 0]].to_numpy().T
-    rings = axis.scatter(levels, values, s=16, facecolor="none", edgecolor=color, linewidth=0.9)
+            lines += axis.plot([level, level], t_interval(values), color=color, linewidth=1.5)
+    few = by_seed.loc[:, by_seed.count() < MANY].melt(var_name="level").dropna()
+    if len(few):
+        rings = axis.scatter(few["level"], few["value"], s=16, facecolor="none", edgecolor=color, linewidth=0.9)
     # shifted only now, after the axis has taken the limits of the data
     place = axis.transData + ScaledTranslation(aside / 72, 0, axis.figure.dpi_scale_trans)
     for line in lines:
         line.set_transform(place)
-    rings.set_offset_transform(place)
+    if len(few):
+        rings.set_offset_transform(place)
 
 
 def _statistics(rows: pd.DataFrame) -> str:
@@ -310,7 +296,8 @@ def _statistics(rows: pd.DataFrame) -> str:
     interval = ", 95 % t intervals" if counts.max() >= MIN_SEEDS else ""
     n = f"{counts.min()}" + (f" to {counts.max()}" if counts.max() > counts.min() else "")
     unit = "repetitions" if set(rows["dataset"]) == {tables.SYNTHETIC} else "seeds"
-    return f"means{interval} and single runs, n = {n} {unit}"
+    single = " and single runs" if counts.min() < MANY else ""
+    return f"means{interval}{single}, n = {n} {unit}"
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -332,14 +319,14 @@ def lines(
 
     band: what a line with a band and the band are, "mean, range over seeds"; it stands above the legend.
     """
-    check(len(series) > 0, "series is empty")
-    for name, arrays in series.items():
-        alike = len(arrays) in (2, 4) and len({len(array) for array in arrays}) == 1
-        check(alike, f"series[{name!r}] must be (x, y) or (x, y, low, high)")
-        check(band or len(arrays) == 2, f"band: say what the line and the band of series[{name!r}] are")
+    check(band or all(len(arrays) == 2 for arrays in series.values()), "band: say what the lines and their bands are")
     with panels(1, 3.6, width=6.5) as (figure, (axis,)):
         for i, (name, (x, y, *ends)) in enumerate(series.items()):
-            shade, shape, dashes = OTHERS[i % len(OTHERS)], MARKERS[i % len(MARKERS)], ("-", "--", "-.", ":")[i % 4]
+            shade, shape, dashes = (
+                OTHERS[i % len(OTHERS)],
+                style.MARKERS[i % len(style.MARKERS)],
+                ("-", "--", "-.", ":")[i % 4],
+            )
             if names.colors.get(name):
                 shade, shape, dashes = names.color(name), names.marker(name), "-"
             marker = None if len(x) > 30 else shape

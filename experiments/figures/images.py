@@ -1,26 +1,20 @@
 """Figures of images: those of a set, queries with their neighbours, a map of unseen classes; and what they show of a
 data set or of a finished run. Images are uint8 (H, W) or (H, W, 3)."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.datasets import manifests
 from experiments.datasets.images import decoded
-from experiments.figures.style import WIDTH, check, described, listed, panels, plain
+from experiments.figures.style import WIDTH, described, listed, panels, plain
 from experiments.training import batches, inference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from experiments.training.runs import RunResult
+from experiments.training.runs import RunResult
 
 RIGHT, WRONG = "#1B8A3A", "#C1272D"
 Rows = list[list[np.ndarray]]
@@ -104,7 +98,6 @@ def thumbnails(manifest: manifests.Manifest, indices: np.ndarray, short_side: in
 
 def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
     """Images of some classes, a row per class with its name."""
-    check(len(rows) > 0 and len(rows) == len(names), f"names: {len(names)} names for {len(rows)} rows of images")
     cells = [[(x, image, None) for x, image in enumerate(row)] for row in rows]
     figure = _wall(cells, list(map(_wrapped, names)), left=2.6 if any(names) else 0.0)
     return described(figure, f"Images, a row per class: {listed(filter(None, names))}.")
@@ -116,11 +109,8 @@ def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.nda
 
     queries: Q images; neighbours: Q lists of K images; correct: bool (Q, K), or None.
     """
-    shape = count, k = len(queries), len(neighbours[0]) if len(neighbours) else 0
-    known = correct is not None
-    correct = np.asarray(correct, dtype=bool) if known else np.full(shape, None)
-    check(count > 0 and correct.shape == shape, f"correct must have shape {shape}, got {correct.shape}")
-    check(all(len(row) == k for row in neighbours) and len(neighbours) == count, "neighbours must be Q x K")
+    count, k = len(queries), len(neighbours[0])
+    correct = np.full((count, k), None) if correct is None else np.asarray(correct, dtype=bool)
     places = 1.25 + np.arange(k)
     cells = [[(0, query, None), *zip(places, row, right)] for query, row, right in zip(queries, neighbours, correct)]
     figure = _wall(cells, heads={0: "query"} | {x: f"{place}" for place, x in enumerate(places, 1)})
@@ -169,8 +159,6 @@ def _small(image: np.ndarray, size: int) -> np.ndarray:
     from PIL import Image
 
     pixels = np.asarray(image)
-    right = pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] in ((1,), (3,)))
-    check(right, f"images must be uint8 (H, W), (H, W, 1) or (H, W, 3), got {pixels.dtype} {pixels.shape}")
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
     picture.thumbnail((size, size))
     return np.asarray(picture.quantize(32, dither=Image.Dither.NONE).convert("RGB"))

@@ -1,17 +1,13 @@
 """Figures of the plane: potentials with their forces, points and the lines through them, samples with their proxies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from experiments.figures.style import MARKERS, WIDTH, check, described, legend, listed, panels, plain, shades
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from experiments.figures.style import MARKERS, WIDTH, described, legend, listed, panels, plain, shades
 
 
 def field(
@@ -33,11 +29,7 @@ def field(
     """
     import seaborn
 
-    forces, shape = forces or {}, (len(y), len(x))
-    for kind, arrays, expected in (("potentials", potentials, shape), ("forces", forces, (*shape, 2))):
-        for name, values in arrays.items():
-            actual = np.shape(values)
-            check(actual == expected, f"{kind}[{name!r}] must have shape {expected}, got {actual}")
+    forces = forces or {}
     width = min(WIDTH, 4.5 * len(potentials))
     height = 1.2 + width / len(potentials) * np.ptp(y) / np.ptp(x)
     with panels(len(potentials), height, width, grid=False, sharey=True) as (figure, axes):
@@ -87,12 +79,10 @@ def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
     """Samples and proxies in the plane, a panel per state: {title: points (N, 2), labels (N,) 0, 1, ..., converged and
     next (C, M, 2)}. Dots are samples in the colour of their class, squares its converged proxies, circles those of the
     next problem."""
-    check(len(states) > 0, "states is empty")
     states = {title: {name: np.asarray(array) for name, array in state.items()} for title, state in states.items()}
     with panels(len(states), 3.4, 7.4, most=2, extra=0.4) as (figure, axes):
         for axis, (title, state) in zip(axes, states.items()):
             points, labels = state["points"], state["labels"]
-            check(points.shape == (len(labels), 2), f"{title}: points must be (N, 2), one per label")
             for number, shade in enumerate(shades(len(state["converged"]))):
                 own = points[labels == number]
                 axis.scatter(own[:, 0], own[:, 1], s=5, color=shade, alpha=0.35, linewidth=0)

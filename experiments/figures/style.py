@@ -5,8 +5,6 @@ and return the matplotlib Figure, left open so that a notebook shows it with one
 and thumbnails are small: a notebook is read on the web.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math
@@ -14,11 +12,10 @@ import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, for colour-blind readers, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]

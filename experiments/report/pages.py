@@ -21,7 +21,7 @@ from experiments.analysis import claims, comparing, robustness, saving, stored, 
 from experiments.analysis import verdict_tables as shown
 from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
-from experiments.figures.matrix import MARKS
+from experiments.figures.comparisons import MARKS, rankings
 from experiments.files import atomic_write, read_json, repository_root
 from experiments.report import catalogue, costs, verdicts
 
@@ -180,8 +180,6 @@ def pictures() -> dict[Path, bytes]:
     import matplotlib.pyplot as plt
     from PIL import Image
 
-    from experiments.figures.effects import rankings
-
     largest: dict[str, pd.DataFrame] = {}
     for title, board in leaderboards().items():
         trained = board[~board["untrained"] & (board["protocol"] == "conventional")]
@@ -229,13 +227,11 @@ def notebooks_table() -> str:
     rows = []
     for name, row in answers().items():
         marks = " ".join(MARKS[verdicts.here()[claim_id]] for claim_id in catalogue.find(name).settled)
-        minutes = (_minutes(hours[profile, name]) for profile in reversed(saving.PROFILES))
+        minutes = []
+        for spent in (60 * hours[profile, name] for profile in reversed(saving.PROFILES)):
+            minutes.append("–" if pd.isna(spent) else "<1" if spent < 1 else f"{spent:,.0f}")
         rows.append((f"[{name}]({name}.ipynb)", row["question"], row["short"], marks, *minutes))
     return table(("notebook", "question", "answer", "verdicts", "quick", "small", "paper"), rows)
-
-
-def _minutes(hours: float) -> str:
-    return "–" if pd.isna(hours) else "<1" if hours < 1 / 60 else f"{60 * hours:,.0f}"
 
 
 def errata_table() -> str:

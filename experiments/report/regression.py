@@ -34,15 +34,12 @@ def accept(names: Iterable[str]) -> None:
         new["tolerance"] = goldens.tolerances(new, goldens.deviations(repeats(study), early))
         new = new.drop(columns="seeds")
         path = goldens.path_of(params)
-        if path.exists():
-            old = goldens.read(path)
-            joined = old.merge(new, on=goldens.IDENTITY, how="outer", suffixes=("_old", "_new"))
-            moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
-            print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
-            if len(moved):
-                print(moved.to_string(index=False))
-        else:
-            print(f"{params.notebook}: {len(new)} golden values, the first ones")
+        old = goldens.read(path) if path.exists() else new.head(0)
+        joined = old.merge(new, on=goldens.IDENTITY, how="outer", suffixes=("_old", "_new"))
+        moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
+        print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
+        if len(moved):
+            print(moved.to_string(index=False))
         write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
 
 
@@ -62,23 +59,24 @@ def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFram
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}; give one that holds tables, as build/quick after `make results`")
-    rows, outside = [], []
+    parts = {}
     for name in names:
-        params = quick(catalogue.find(name))
-        if not goldens.path_of(params).exists():
-            continue
-        path = folder / f"{params.notebook}.csv"
-        table = saving.read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
-        values = goldens.read(goldens.path_of(params))
-        beside = goldens.beside(table, values)
-        share = (beside["moved"] / beside["tolerance"]).fillna(math.inf)
-        beyond = beside[~(beside["moved"] <= beside["tolerance"])]
-        worst = beside.loc[share.idxmax()]
-        row = {"notebook": params.notebook, "values": len(beside), "moved": int((beside["moved"] > 1e-6).sum())}
-        whose = " ".join(filter(None, (worst["method"], worst["setting"], worst["metric"])))
-        rows.append(row | {"outside": len(beyond), "of tolerance": share.max(), "largest": whose})
-        outside.append(beyond.assign(notebook=params.notebook))
-    return pd.DataFrame(rows), pd.concat(outside) if outside else pd.DataFrame()
+        if (golden := goldens.path_of(quick(catalogue.find(name)))).exists():
+            path = folder / golden.name
+            table = saving.read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+            parts[golden.stem] = goldens.beside(table, goldens.read(golden))
+    if not parts:
+        return pd.DataFrame(), pd.DataFrame()
+    values = pd.concat(parts, names=["notebook"]).reset_index("notebook").reset_index(drop=True)
+    values["share"] = (values["moved"] / values["tolerance"]).fillna(math.inf)
+    outside = values[~(values["moved"] <= values["tolerance"])]
+    worst = values.loc[values.groupby("notebook", sort=False)["share"].idxmax()].set_index("notebook")
+    counted = values.groupby("notebook", sort=False)["moved"]
+    rows = pd.DataFrame({"values": counted.size(), "moved": counted.agg(lambda moved: (moved > 1e-6).sum())})
+    rows["outside"] = outside["notebook"].value_counts().reindex(rows.index, fill_value=0)
+    whose = worst[["method", "setting", "metric"]].agg(lambda names: " ".join(filter(None, names)), axis=1)
+    rows["of tolerance"], rows["largest"] = worst["share"], whose
+    return rows.reset_index(), outside.drop(columns="share")
 
 
 def summary(folder: Path) -> pd.DataFrame:

@@ -13,7 +13,6 @@ from experiments import variables
 from experiments.across.ledger import Ledger
 from experiments.analysis import claims, judging, ledger, results, robustness, stored, tables
 from experiments.analysis.comparing import Environments
-from experiments.analysis.judging import Verdict
 from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root, write_text
 from experiments.report import catalogue
@@ -51,16 +50,14 @@ def _judged() -> list[tuple[stored.Stored, Judged]]:
 def lines() -> pd.DataFrame:
     """Every verdict that results/ allows, as `ledger.ordered` has them: `Judged.verdicts` with label, plain_label and
     stem."""
-    judged = [
-        of_table.verdicts.assign(
-            label=saved.label,
-            plain_label=saved.plain_label,
-            stem=saved.stem,
-            regime=_regime(saved),
-            frozen="" if _is_pilot(saved) else claims.frozen()["commit"][:12],
-        )
-        for saved, of_table in _judged()
-    ]
+    judged, frozen = [], claims.frozen()
+    for saved, of_table in _judged():
+        # how far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone
+        part = "head" if saved.parameters.get("freeze_trunk") else saved.parameters.get("train_from")
+        pilot = saved.profile == "small" and saved.stem in frozen["pilots"]
+        added: dict[str, Any] = {"label": saved.label, "plain_label": saved.plain_label, "stem": saved.stem}
+        added |= {"regime": 2 if part == "head" else 1 if part else 0, "frozen": "" if pilot else frozen["commit"][:12]}
+        judged.append(of_table.verdicts.assign(**added))
     if not judged:  # results/ has no table yet
         return pd.DataFrame(columns=[*COLUMNS, "plain_label"])
     whole = pd.concat(judged, ignore_index=True)
@@ -103,9 +100,8 @@ def robust() -> pd.DataFrame:
             compared = [row.compared for row in compared if line.dataset == tables.SYNTHETIC or _is_of(line, row)]
             same = [of_other[name] == getattr(line, name) for name in ("claim_id", "dataset", "backbone", "protocol")]
             words = of_other.loc[np.logical_and.reduce(same), "verdict"] if line.claim_id in other else ()
-            rows[line.Index] = robustness.checked(
-                line, compared, tests[line.claim_id], next(iter(words), None), lines_of[line.claim_id]
-            )
+            word = next(iter(words), None)
+            rows[line.Index] = robustness.checked(line, compared, tests[line.claim_id], word, lines_of[line.claim_id])
     return pd.DataFrame.from_dict(rows, orient="index", columns=[*robustness.CHECKS])
 
 
@@ -142,16 +138,6 @@ def _hits(study: Study, saved: stored.Stored) -> pd.DataFrame | None:
     return None
 
 
-def _regime(saved: stored.Stored) -> int:
-    """How far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone."""
-    part = "head" if saved.parameters.get("freeze_trunk") else saved.parameters.get("train_from")
-    return 2 if part == "head" else 1 if part else 0
-
-
-def _is_pilot(saved: stored.Stored) -> bool:
-    return saved.profile == "small" and saved.stem in claims.frozen()["pilots"]
-
-
 def by_claim() -> dict[str, pd.DataFrame]:
     """The lines of each claim that has any."""
     return dict(list(lines().groupby("claim_id")))
@@ -161,22 +147,15 @@ def by_claim() -> dict[str, pd.DataFrame]:
 def deciding() -> dict[str, Any]:
     """Claim of data/claims.csv -> the line that its verdict here rests on; None without one."""
     tests, lines_of = catalogue.claims(), by_claim()
-    return {
-        claim_id: next(ledger.lines_that_decide(lines_of[claim_id], tests[claim_id]).itertuples(), None)
-        if claim_id in lines_of
-        else None
-        for claim_id in claims.stated()
-    }
+    none = lines().head(0)
+    return {name: ledger.deciding(lines_of.get(name, none), tests[name]) for name in claims.stated()}
 
 
 @functools.cache
 def here() -> dict[str, str]:
     """The verdict here of every claim of data/claims.csv."""
-    tests, lines_of = catalogue.claims(), by_claim()
-    return {
-        claim_id: ledger.verdict(lines_of[claim_id], tests[claim_id]) if claim_id in lines_of else Verdict.NOT_RUN
-        for claim_id in claims.stated()
-    }
+    tests = catalogue.claims()
+    return {claim_id: ledger.verdict(line, tests[claim_id]) for claim_id, line in deciding().items()}
 
 
 def forget() -> None:

@@ -18,16 +18,10 @@ def tables(tmp_path, monkeypatch):
     return write
 
 
-def grown(power: float, sizes=(100, 200, 400, 800)) -> dict:
-    return {
-        "case": [f"N={size}" for size in sizes],
-        "points": sizes,
-        "k": 9,
-        "members": np.arange(len(sizes)),  # may differ
-        "form": "product",
-        "metric": "seconds",
-        "value": [3.0 * size**power for size in sizes],
-    }
+def grown(power: float, sizes=(100, 200, 400, 800), k=9) -> dict:
+    values = [3.0 * size**power for size in sizes]
+    columns = {"case": [f"N={size}" for size in sizes], "points": sizes, "k": k, "members": np.arange(len(sizes))}
+    return columns | {"form": "product", "metric": "seconds", "value": values}  # members may differ
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])
@@ -41,19 +35,13 @@ def test_the_fitted_power_is_that_of_the_table(tables, power):
 def test_two_sizes_and_rows_that_differ_in_more_than_size_are_not_fitted(tables):
     tables("plm", **grown(1.0, (100, 200)))
     assert performance.series("plm") == {}
-    tables("plm", **grown(1.0) | {"k": [9, 9, 12, 12]})
+    tables("plm", **grown(1.0, k=[9, 9, 12, 12]))
     assert performance.series("plm") == {}
 
 
 def test_a_peer_is_over_ours_within_one_run_and_never_across(tables):
-    tables(
-        "pfml",
-        case=["sop"] * 4,
-        turns=["one", "one", "two", "two"],
-        form=["product", "matmul", "product", "literal"],
-        metric="seconds",
-        value=[2.0, 1.0, 4.0, 40.0],
-    )
+    forms = {"turns": ["one", "one", "two", "two"], "form": ["product", "matmul", "product", "literal"]}
+    tables("pfml", case=["sop"] * 4, **forms, metric="seconds", value=[2.0, 1.0, 4.0, 40.0])
     pairs = performance.ratios()
     assert dict(zip(pairs["label"], pairs["ratio"])) == {"PFML, sop: matmul": 0.5, "PFML, sop: literal": 10.0}
     assert set(pairs["kind"]) == {"time"}

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from dmlrepro import retrieval
-from experiments import cli
 from experiments.across import unlabelled, your_images
 from experiments.across.your_images import YourImages
 from experiments.analysis import saving
@@ -48,17 +47,11 @@ def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
 def test_at_small_heads_and_tails_are_tried_with_fewer_steps_and_lower_rates():
     values = {"profile": "small", "dataset": "cub-subset", "methods": ["ProxyAnchor"], "seeds": 1}
     specs = {spec.setting: spec for spec in your_images.your_images(YourImages.configured(values)) if spec.loss}
-    assert [*specs] == [
-        "part=head;steps=150",
-        "part=fire6;steps=38",
-        "part=fire6;steps=150;rate=0.1",
-        "part=fire6;steps=150",
-    ]
-    full, gentle = specs["part=fire6;steps=150"], specs["part=fire6;steps=150;rate=0.1"]
-    for name in ("lr", "head_lr"):
-        assert getattr(gentle, name) == pytest.approx(getattr(full, name) / 10)
-    assert gentle.loss_lr["*"] == pytest.approx(full.loss_lr["*"] / 10)
-    assert your_images.label(gentle) == "ProxyAnchor (part=fire6, steps=150, rate=0.1)"
+    tails = ["part=fire6;steps=38", "part=fire6;steps=150;rate=0.1", "part=fire6;steps=150"]
+    assert [*specs] == ["part=head;steps=150", *tails]
+    gentle, full = ([spec.lr, spec.head_lr, spec.loss_lr["*"]] for spec in (specs[name] for name in tails[1:]))
+    assert gentle == pytest.approx([rate / 10 for rate in full])
+    assert your_images.label(specs[tails[1]]) == "ProxyAnchor (part=fire6, steps=150, rate=0.1)"
     head_alone = YourImages.configured(values | {"train_from": "head"})
     assert len([spec for spec in your_images.your_images(head_alone) if spec.loss]) == 3  # two attempts are the same
     drawn = YourImages.configured(values | {"head_start": "random"})
@@ -83,11 +76,8 @@ def test_batches_fit_into_few_classes_and_few_images(tmp_path, classes, per_clas
 def tried(tmp_path_factory):
     """A folder on which three losses were tried, with what is recommended and its final fits, and their parameters."""
     place = tmp_path_factory.mktemp("tried")
-    values = {
-        "dataset": folder(place / "few $ here $", 16, 4),
-        "steps": 8,
-        "methods": ["untrained", "Triplet", "PFML", "EL-nivMF"],
-    }
+    values = {"dataset": folder(place / "few $ here $", 16, 4), "steps": 8}
+    values["methods"] = ["untrained", "Triplet", "PFML", "EL-nivMF"]
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DMLREPRO_CACHE", str(place / "cache"))
         params = YourImages.configured(values)
@@ -160,34 +150,34 @@ def made(gains: dict[str, float], classes: int = 48, seed: int = 0, of_fold: flo
     return finished
 
 
-def test_a_loss_that_helps_is_recommended_and_of_losses_that_hurt_none(monkeypatch):
+@pytest.fixture
+def scored_as_made(monkeypatch):
     monkeypatch.setattr(your_images, "class_scores", lambda run: run.rows)
+
+
+def test_a_loss_that_helps_is_recommended_and_of_losses_that_hurt_none(scored_as_made):
     better = your_images.compared(made({"PFML": 5.0, "Triplet": 2.5}))
     assert better["recommended"].idxmax() == better.index[0] == "PFML (part=head, steps=60)"
     assert set(better["reference"]) == {"untrained"} and better["low"].iloc[0] > 0
-    assert better.loc["PFML (part=head, steps=60)", "difference"] == pytest.approx(5, abs=1.5)
+    assert better["difference"].iloc[0] == pytest.approx(5, abs=1.5)
     for gains in ({"PFML": -5.0}, {"PFML": 0.6}, {}):
         assert your_images.compared(made(gains))["recommended"].idxmax() == "untrained"
     few = your_images.compared(made({"PFML": 60.0}, classes=4, seeds=1))
     assert few["low"].iloc[0] > 0 and few["recommended"].idxmax() == "untrained"
 
 
-def test_a_gain_that_is_sure_but_tiny_is_not_recommended(monkeypatch):
-    monkeypatch.setattr(your_images, "class_scores", lambda run: run.rows)
+def test_a_gain_that_is_sure_but_tiny_is_not_recommended(scored_as_made):
     finished = made({"PFML": 0.0})
-    of_features = {(run.spec.seed): run.rows for run in finished if run.spec.method == "untrained"}
+    of_features = {run.spec.seed: run.rows for run in finished if run.spec.method == "untrained"}
     for gain, expected in ((0.4, False), (0.6, True)):
-        for run in finished:
-            if run.spec.method == "PFML":
-                run.rows = [[c, n, hits, value + gain / 100] for c, n, hits, value in of_features[run.spec.seed]]
-        table = your_images.compared(finished)
-        assert table.loc["PFML (part=head, steps=60)", "low"] > 0
-        assert table.loc["PFML (part=head, steps=60)", "recommended"] == expected
+        for run in (run for run in finished if run.spec.method == "PFML"):
+            run.rows = [[c, n, hits, value + gain / 100] for c, n, hits, value in of_features[run.spec.seed]]
+        row = your_images.compared(finished).loc["PFML (part=head, steps=60)"]
+        assert row["low"] > 0 and row["recommended"] == expected
 
 
-def test_of_sixty_settings_that_gain_nothing_one_is_recommended_rarely(monkeypatch):
+def test_of_sixty_settings_that_gain_nothing_one_is_recommended_rarely(scored_as_made):
     """Folds that each favour some losses by half a point are no reason to trust one."""
-    monkeypatch.setattr(your_images, "class_scores", lambda run: run.rows)
     nothing = {f"loss {number}": 0.0 for number in range(60)}
     draws = [your_images.compared(made(nothing, seed=seed, of_fold=0.5)) for seed in range(60)]
     wrong = sum(table["recommended"].idxmax() not in your_images.UNTRAINED for table in draws)
@@ -227,9 +217,8 @@ def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, mon
     saving.save(table, params, runs=finished)
     assert set(table["metric"]) == {unlabelled.KEPT} and table["value"].iloc[0] == 1
     assert table["value"].between(0, 1).all() and (table["value"] < 1).any()
-    expected = [set(row.tolist()) for row in retrieval.nearest(finished[0].embeddings, unlabelled.NEAREST)]
-    nearest = [set(row.tolist()) for row in retrieval.nearest(finished[1].embeddings, unlabelled.NEAREST)]
-    shared = sum(len(one & other) for one, other in zip(expected, nearest))
+    expected, nearest = (retrieval.nearest(run.embeddings, unlabelled.NEAREST).tolist() for run in finished[:2])
+    shared = sum(len({*one} & {*other}) for one, other in zip(expected, nearest))
     assert table["value"].iloc[1] == pytest.approx(shared / (40 * unlabelled.NEAREST))
     compared = your_images.compared(finished)
     assert compared.empty and your_images.final_specs(compared, finished) == [run.spec for run in finished]
@@ -245,12 +234,3 @@ def test_a_loss_of_labels_refuses_images_without(tmp_path):
     params = YourImages.configured({"dataset": f"folder:{tmp_path / 'heap'}", "steps": 1})
     with pytest.raises(ValueError, match=r"Triplet learns from labels, and heap@.* has none; sort the images"):
         runs.run(spec_of(your_images.offered()["Triplet"], params).replace(batch_size=8))
-
-
-def test_an_unreadable_file_stops_the_command_before_training(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
-    dataset = folder(tmp_path / "photos", 8, 3)
-    (tmp_path / "photos" / "class 1" / "broken.jpg").write_bytes(b"no image")
-    assert cli.main(["train", "01", "-p", "dataset", dataset, "-p", "methods", "['Triplet']", "--jobs", "1"]) == 2
-    assert "1 of 25 files are no readable images" in capsys.readouterr().err
-    assert not list((tmp_path / "cache").glob("runs/*"))

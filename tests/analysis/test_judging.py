@@ -1,32 +1,20 @@
 """The judge on tables whose verdict is known, and on families of tables whose truth is known."""
 
-import csv
-import importlib
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from made_for_claims import hits_of, rows, spread
 
-from experiments import papers
 from experiments.analysis import claims, judging
 from experiments.analysis.claims import BENCHMARKS, FEATURES, START, ClaimTest, control, flat, higher, lower, rising
 from experiments.analysis.comparing import ClaimResult, Comparison, Reason
 from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import KINDS, detectable_effect, equivalence, noninferiority, rank, superiority
+from experiments.report import catalogue
 
-ROOT = Path(__file__).parents[2]
-PAPERS = {name.rpartition(".")[2]: importlib.import_module(f"{name}.claims").TESTS for name in papers.packages()}
-TESTS = {claim_id: test for tests in PAPERS.values() for claim_id, test in tests.items()}
-PUBLISHED = {
-    row["claim_id"]: row
-    for row in csv.DictReader((ROOT / "data" / "claims.csv").open(encoding="utf8"))
-    if row["paper"] in PAPERS
-}
-
-
+TESTS = catalogue.claims()
 METHODS = ("PFML", "CPML", "A", "B", "ProxyNCA++", "ProxyAnchor", "SoftTriple", "MultiSimilarity", "Triplet")
 TUNED = dict.fromkeys(METHODS, 24)
 FAMILY = {f"pfml-{i:02}": ClaimTest(f"pfml-{i:02}", "x", (higher("PFML", "CPML", by=1.0),), "") for i in range(1, 16)}
@@ -120,12 +108,9 @@ def test_beside_a_constant_a_method_is_compared_with_as_a_method():
     assert abs(float(few.loc["PFML vs CPML", "values"].split(" and ")[0])) < 10
 
 
-def test_quick_gives_no_verdict():
+def test_quick_gives_no_verdict_and_a_diverged_run_is_not_dropped():
     row = line(pfml_against_cpml(20, 0.01, profile="quick", dataset="glyphs"))
     assert (row.verdict, row.reason) == (Verdict.NOT_RUN, Reason.SEEDS)
-
-
-def test_a_diverged_run_is_not_dropped():
     data = pfml_against_cpml(3)
     data.loc[data.index[0], "value"] = math.nan
     row = line(data)
@@ -135,10 +120,12 @@ def test_a_diverged_run_is_not_dropped():
 # --- what must have learned ---
 
 
-def learned_table(pfml, cpml, start=60.0, **context):
-    return table(
-        rows("PFML", spread(pfml), **context), rows("CPML", spread(cpml, seed=1), **context), start=start, **context
-    )
+def learned_table(pfml, cpml):
+    return table(rows("PFML", spread(pfml)), rows("CPML", spread(cpml, seed=1)), start=60.0)
+
+
+def features(value):
+    return pd.DataFrame(rows(FEATURES, [value] * 5, dim=0))
 
 
 @pytest.mark.parametrize(
@@ -167,16 +154,14 @@ def test_an_outcome_needs_that_its_methods_have_learned(pfml, cpml, part, verdic
 
 def test_the_better_side_must_reach_the_pretrained_features_and_of_no_pretraining_the_initial_network():
     def with_features(value, **options):
-        features = pd.DataFrame(rows(FEATURES, [value] * 5, dim=0))
-        return line(pd.concat([learned_table(70, 65), features]), higher("PFML", "CPML"), **options)
+        return line(pd.concat([learned_table(70, 65), features(value)]), higher("PFML", "CPML"), **options)
 
     assert with_features(69.9).verdict == "supported", "the worse side may lie below"
     assert (with_features(70.1).verdict, with_features(70.1).reason) == ("not interpretable", Reason.BELOW)
     assert with_features(70.1, pretrained=False).verdict == "supported"
-    rising_to = [rows("PFML", spread(value, seed=x), f"M={x}") for x, value in enumerate((60.0, 65.0, 70.0))]
+    rising_to = table(*(rows("PFML", spread(60.0 + 5 * x, seed=x), f"M={x}") for x in range(3)))
     for value, verdict in ((69.0, "supported"), (71.0, "not interpretable")):
-        features = pd.DataFrame(rows(FEATURES, [value] * 5, dim=0))
-        of_trend = line(pd.concat([table(*rising_to), features]), rising("PFML;M=0..2", by=1.0))
+        of_trend = line(pd.concat([rising_to, features(value)]), rising("PFML;M=0..2", by=1.0))
         assert of_trend.verdict == verdict, "of a trend the best level"
 
 
@@ -191,26 +176,19 @@ def test_learned_is_a_gain_over_the_same_seeds_start_whose_interval_excludes_zer
     without = gains(spread(10, sd=1))
     without = without[without["method"] != START]
     assert line(without, lower("PFML", "CPML")).verdict == Verdict.NOT_RUN, "the network before training is missing"
-    features = rows("untrained", [60.0] * 5, dim=0)
-    assert line(pd.concat([without, pd.DataFrame(features)]), lower("PFML", "CPML")).verdict == "supported"
+    assert line(pd.concat([without, features(60.0)]), lower("PFML", "CPML")).verdict == "supported"
 
 
-def test_of_a_distance_the_methods_must_have_learned_on_map_at_r():
+def test_of_a_distance_the_methods_must_have_learned_on_map_at_r_and_of_a_trend_one_level():
     spreads = [rows("PFML", spread(1.0), metric="W2"), rows("CPML", spread(3.0), metric="W2")]
     scores = [rows("PFML", spread(30), metric="MAP@R"), rows("CPML", spread(30, seed=1), metric="MAP@R")]
     part = lower("PFML", "CPML", metric="W2")
     assert line(table(*spreads, *scores, metric="MAP@R"), part).verdict == "supported"
     assert line(table(*spreads, *scores, metric="MAP@R", start=31.0), part).verdict == "not interpretable"
     assert line(table(*spreads, metric="MAP@R"), part).reason == Reason.ROWS
-
-
-def test_a_trend_needs_one_level_that_has_learned():
-    def falling_to(last, start):
+    for last, start, verdict in ((50.0, 60.0, "supported"), (60.0, 80.0, "not interpretable")):
         levels = [rows("PFML", spread(value, seed=x), f"M={x}") for x, value in enumerate((70.0, 65.0, last))]
-        return line(table(*levels, start=start), claims.falling("PFML;M=0..2", by=1.0))
-
-    assert falling_to(50, start=60.0).verdict == "supported"
-    assert falling_to(60, start=80.0).verdict == "not interpretable"
+        assert line(table(*levels, start=start), claims.falling("PFML;M=0..2", by=1.0)).verdict == verdict
 
 
 # --- several comparisons, contexts and data sets ---
@@ -250,14 +228,10 @@ def test_one_counterexample_contradicts_a_universal_claim_and_no_other():
     assert against(4, 4, 1, sd=1.5, universal=True).verdict == "supported in part"
 
 
-def test_contradicted_is_adjusted_for_the_number_of_comparisons():
-    gap, sd = -2.0, 0.55
-    assert against(gap, sd=sd).verdict == "contradicted"
-    several = against(gap, 0.8, 0.8, 0.8, 0.8, sd=sd)
+def test_contradicted_is_adjusted_for_the_number_of_comparisons_and_supported_by_their_largest_p():
+    assert against(-2.0, sd=0.55).verdict == "contradicted"
+    several = against(-2.0, 0.8, 0.8, 0.8, 0.8, sd=0.55)
     assert (several.verdict, several.reason) == ("inconclusive", Reason.HOLM)
-
-
-def test_supported_is_adjusted_by_the_largest_p_of_its_comparisons():
     base = spread(70, sd=2.0, seed=1)
     rivals = rows("A", base - spread(4.0, sd=0.2)), rows("B", base - spread(3.0, sd=1.2))
     row = line(table(rows("PFML", base), *rivals), higher("PFML", "A", "B", by=1.0))
@@ -324,9 +298,9 @@ def test_a_part_may_be_about_one_data_set_alone():
         ("cub-subset", 3, "supported"),
         ("cars-subset", -3, "supported"),
         ("cars", 3, "contradicted"),
+        ("omniglot", 3, "supported"),  # as on birds
     ):
         assert line(pfml_against_cpml(gap, dataset=name), *parts).verdict == verdict
-    assert line(pfml_against_cpml(3, dataset="omniglot"), *parts).verdict == "supported", "as on birds"
 
 
 def test_the_claims_own_notebook_goes_first():
@@ -398,15 +372,6 @@ def test_a_ratio_of_times_is_measured_on_this_machine(ratio, outcome):
 # --- the kinds ---
 
 
-def test_kinds_are_functions_of_effects_with_seeds_last():
-    effects = np.random.default_rng(0).standard_normal((7, 3, 10)) + 0.5
-    for kind in KINDS.values():
-        p = kind(effects, 0.3, 0.4)
-        assert {values.shape for values in p.values()} == {(7, 3)}
-        one = kind(effects[2, 1], 0.3, 0.4)
-        assert {name: float(values) for name, values in one.items()} == {name: p[name][2, 1] for name in p}
-
-
 def test_each_kind_has_its_mirror_image():
     values = spread(2.0, seeds=10, sd=0.5)
     for kind in (superiority, rank):
@@ -416,9 +381,8 @@ def test_each_kind_has_its_mirror_image():
     assert noninferiority(values, 0, 0.5)["supported"] < 0.05 and noninferiority(-values, 0, 0.5)["contradicted"] < 0.05
     assert equivalence(values, 0, 3.0)["supported"] < 0.05 and equivalence(values, 0, 1.0)["contradicted"] < 0.05
     assert rank(np.array([1.0, -0.1]), 0.0, 0.0) == {"supported": 1.0, "contradicted": 1.0}
-    assert (
-        superiority(np.full(5, 0.4), 0.5, 0)["equivalent"] == 0 < 0.05 < superiority(np.zeros(5), 0.0, 0)["supported"]
-    )
+    assert superiority(np.full(5, 0.4), 0.5, 0)["equivalent"] == 0
+    assert superiority(np.zeros(5), 0.0, 0)["supported"] > 0.05
 
 
 @pytest.mark.parametrize(("n", "counts"), [(5, 0.0), (10, 0.0), (10, 1.5)])
@@ -433,22 +397,15 @@ def test_a_comparison_at_the_printed_detectable_effect_is_found_four_times_in_fi
         detected += judging.verdict(claim, judging.adjusted([claim], hypotheses)[0])[0] == "supported"
     assert 0.75 <= detected / 2000 <= 0.85
 
-
-def test_the_line_prints_the_minimum_detectable_effect_after_holm():
-    row = line(pfml_against_cpml(1.4, 1.0))
-    assert row.verdict == "inconclusive"
+    row = line(pfml_against_cpml(1.4, 1.0))  # as a line prints it
     assert row.detectable == pytest.approx(detectable_effect(5, 1.0, judging.LEVEL / 15, 1.0))
 
 
 # --- what is refused ---
 
 
-def test_malformed_tables_are_named():
+def test_two_values_of_one_run_are_named():
     data = pfml_against_cpml(1)
-    with pytest.raises(ValueError, match="seed"):
-        judged(data.drop(columns="seed"))
-    with pytest.raises(ValueError, match="pfml-00"):
-        judging.judge(data, FAMILY, ["pfml-00"])
     with pytest.raises(ValueError, match=r"different values of R@1 for 'CPML'.*seed 0"):
         judged(pd.concat([data, data.assign(value=data.value + (data.method == "CPML"))]))
     assert len(judged(pd.concat([data, data])).verdicts) == 1  # the same run twice is one run
@@ -462,22 +419,20 @@ def test_a_verdict_shows_the_interval_over_classes_of_its_own_context():
     assert frame.loc[("cub-subset", 8), ["class_low", "class_high"]].tolist() == pytest.approx([40, 40])
     assert frame.loc[("cars", 64), ["class_low", "class_high"]].isna().all()
     assert set(frame["verdict"]) == {"supported"}  # as without the hits
-    with pytest.raises(ValueError, match=r"hits lacks the columns.*class_id"):
-        judged(data, hits=near.drop(columns="class_id"))
 
 
 # --- the tests that are stated ---
 
 
-def test_every_claim_of_these_papers_has_a_test_and_no_other():
-    assert set(TESTS) == set(PUBLISHED)
+def test_every_claim_has_a_test_and_no_other():
+    assert set(TESTS) == set(claims.stated())
 
 
 @pytest.mark.parametrize("claim_id", TESTS)
 def test_stated_tests_are_complete(claim_id):
     test = TESTS[claim_id]
     # so the papers call them
-    published = PUBLISHED[claim_id]["metric"].replace("ttest", "ttest of MAP@R").replace(";P@R", ";RP")
+    published = claims.stated()[claim_id]["metric"].replace("ttest", "ttest of MAP@R").replace(";P@R", ";RP")
     assert test.notebook[:2].isdigit() and test.deciding
     assert any(character.isdigit() for character in test.rationale) or all(part.by_rows for part in test.parts)
     for part in test.parts:

@@ -18,6 +18,10 @@ BIRDS |= {"zero": 0.0, "low": -1.0, "high": 1.0, "reason": ""}
 TEST = ClaimTest("pfml-01", "10_some", (higher("A", "B"),), "")
 
 
+def verdict(table, test=TEST):
+    return ledger.verdict(ledger.deciding(table, test), test)
+
+
 def lines(*changes):
     return ledger.ordered(pd.DataFrame([BIRDS | change for change in changes]), {"pfml-01": TEST})
 
@@ -32,9 +36,9 @@ def test_on_a_data_set_the_stated_protocol_then_the_regime_then_tuning_then_seed
         {"verdict": "supported", "dataset": "cars-subset"},
     )
     assert table["decides"].tolist() == ["yes", "", "", "", "", "yes"]
-    assert ledger.verdict(table, TEST) == "contradicted"
+    assert verdict(table) == "contradicted"
     whole = lines({"regime": 0, "verdict": "equivalent", "tuned": "no"}, {"verdict": "supported"})
-    assert ledger.verdict(whole, TEST) == "equivalent", "the whole network before its last blocks"
+    assert verdict(whole) == "equivalent", "the whole network before its last blocks"
     stated = ClaimTest("pfml-01", "10_some", TEST.parts, "", decides="separated")
     both = [BIRDS | {"protocol": f"MLRC {name}", "verdict": name} for name in ("concatenated", "separated")]
     assert ledger.ordered(pd.DataFrame(both), {"pfml-01": stated})["verdict"].tolist() == ["separated", "concatenated"]
@@ -53,13 +57,13 @@ def test_on_a_data_set_the_stated_protocol_then_the_regime_then_tuning_then_seed
     ],
 )
 def test_here_a_claims_verdict_is_on_the_first_data_set_it_names(changes, expected):
-    assert ledger.verdict(lines(*changes), TEST) == expected
+    assert verdict(lines(*changes)) == expected
 
 
 def test_mathematics_alone_needs_no_images_and_the_papers_scale_is_apart():
     study = ClaimTest("pfml-01", "10_some", (at_most("A", "1", "error"),), "")
     table = lines({"dataset": "synthetic", "verdict": "true by definition", "profile": "quick"})
-    assert ledger.verdict(table, study) == "true by definition"
+    assert verdict(table, study) == "true by definition"
     table = lines({"profile": "paper", "verdict": "supported"}, {})
-    assert table["decides"].tolist() == ["yes", "yes"] and ledger.verdict(table, TEST) == "inconclusive"
-    assert ledger.verdict(table, ClaimTest("pfml-01", "10_some", (), "")) == judging.Verdict.NOT_TESTABLE
+    assert table["decides"].tolist() == ["yes", "yes"] and verdict(table) == "inconclusive"
+    assert verdict(table, ClaimTest("pfml-01", "10_some", (), "")) == judging.Verdict.NOT_TESTABLE

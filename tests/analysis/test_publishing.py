@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from example_tables import EXAMPLE, ROW, table
+from example_tables import ROW, table
 
 from experiments.analysis import goldens, provenance, publishing, results, saving, stored
 from experiments.training import keys
@@ -15,32 +15,32 @@ from experiments.training import keys
 ROOT = Path(__file__).parents[2]
 
 
-def build_folder(path, rounding="here", **numbers):
-    """Tables named as given, each with its provenance and costs."""
-    path.mkdir(parents=True)
-    for name, value in numbers.items():
-        saved(path / f"{name}.csv", table(value), rounding=rounding, parameters={"steps": 10})
+def build_folder(path, rounding="here", costs="seconds\n1\n", steps=10, **tables):
+    """Tables by name, or single values, each with its provenance and costs."""
+    path.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        rows = rows if isinstance(rows, pd.DataFrame) else table(rows)
+        (path / f"{name}.csv").write_text(saving.to_csv(rows))
+        (path / f"{name}.cost.csv").write_text(costs)
+        made = {"rounding": rounding, "parameters": {"steps": steps}}
+        provenance.seal(path / f"{name}.csv", made | {"made": rows["value"].iloc[0]})
     return path
 
 
-def saved(path, rows, costs="seconds\n1\n", **made):
-    path.write_text(saving.to_csv(rows))
-    path.with_suffix(".cost.csv").write_text(costs)
-    provenance.seal(path, {"made": rows["value"].iloc[0]} | made)
+def value(path):
+    return saving.read(path)["value"].iloc[0]
 
 
-def test_what_is_new_or_changed_is_published_with_its_provenance(tmp_path):
+def test_what_is_new_or_changed_is_published_with_its_provenance_and_everything_with_its_costs(tmp_path):
     target = tmp_path / "results"
     assert publishing.publish(build_folder(tmp_path / "one", a=50.0, b=60.0), target) == (2, 2)
-    assert saving.read(target / "a.csv")["value"].item() == 50
-    (tmp_path / "two").mkdir()
-    build = build_folder(tmp_path / "two" / "quick", a=50.0, b=61.0)
-    saved(build / "a.csv", table(50.0), costs="seconds\n2\n", made="again")
+    assert value(target / "a.csv") == 50
+    build = build_folder(tmp_path / "two", costs="seconds\n2\n", a=50.0, b=61.0)
     assert publishing.publish(build, target) == (2, 1)
-    made = {name: json.loads((target / f"{name}.json").read_text())["made"] for name in "ab"}
-    assert made == {"a": 50, "b": 61}
-    assert (target / "a.cost.csv").read_text() == "seconds\n1\n"
-    assert saving.read(target / "b.csv")["value"].item() == 61
+    assert [json.loads((target / f"{name}.json").read_text())["made"] for name in "ab"] == [50, 61]
+    assert (target / "a.cost.csv").read_text() == "seconds\n1\n" and value(target / "b.csv") == 61
+    assert publishing.publish(build, target, everything=True) == (2, 1)
+    assert (target / "a.cost.csv").read_text() == "seconds\n2\n" and not provenance.damage(target / "a.csv")
 
 
 # the notebook whose committed tables have every kind of file
@@ -76,20 +76,11 @@ def test_an_edited_table_is_replaced_even_where_another_processor_could_have_mad
     build = build_folder(tmp_path / "here", a=51.0)
     (target / "a.csv").write_text(saving.to_csv(table(50.5)))
     assert "a.csv is not what was saved" in publishing.outdated(build, target)["a"]
-    assert publishing.publish(build, target) == (1, 1)
-    assert saving.read(target / "a.csv")["value"].item() == 51
+    assert publishing.publish(build, target) == (1, 1) and value(target / "a.csv") == 51
     (build / "a.csv").write_text(saving.to_csv(table(52.0)))
     with pytest.raises(ValueError, match=r"here/a\.csv is not what was saved"):
         publishing.publish(build, target)
-    assert saving.read(target / "a.csv")["value"].item() == 51
-
-
-def test_what_was_edited_is_saved_anew():
-    path = saving.save(table(50.0), EXAMPLE.configured({}))
-    path.write_text(saving.to_csv(table(60.0)))
-    with pytest.raises(ValueError, match="not what was saved"):
-        saving.read(path)
-    assert saving.read(saving.save(table(50.0), EXAMPLE.configured({})))["value"].item() == 50
+    assert value(target / "a.csv") == 51
 
 
 @pytest.fixture
@@ -105,24 +96,12 @@ def test_what_another_processor_rounds_otherwise_is_left_alone_and_counted(tmp_p
     target = tmp_path / "results" / "quick"
     publishing.publish(build_folder(tmp_path / "there", rounding="there", a=50.0, b=50.0), target)
     build = build_folder(tmp_path / "here", a=51.5, b=50.0)
-    assert publishing.publish(build, target) == (2, 0)
-    assert saving.read(target / "a.csv")["value"].item() == 50
+    assert publishing.publish(build, target) == (2, 0) and value(target / "a.csv") == 50
     assert publishing.difference(build, target) == "1 of 1 numbers differ from the committed ones, the largest by 1.50"
     assert publishing.outdated(build, target) == {}
     assert publishing.publish(build, target, everything=True) == (2, 2)
     assert publishing.difference(build, target) == ""
     assert publishing.publish(build, target, everything=True) == (2, 0)
-
-
-def test_everything_is_of_one_execution_with_its_costs(tmp_path):
-    target = tmp_path / "results"
-    publishing.publish(build_folder(tmp_path / "one", a=50.0), target)
-    build = tmp_path / "two"
-    build.mkdir()
-    saved(build / "a.csv", table(50.0), costs="seconds\n2\n")
-    assert publishing.publish(build, target) == (1, 0)
-    assert publishing.publish(build, target, everything=True) == (1, 1)
-    assert (target / "a.cost.csv").read_text() == "seconds\n2\n" and not provenance.damage(target / "a.csv")
 
 
 def early_stopped(step, value=50.0):
@@ -135,10 +114,8 @@ def early_stopped(step, value=50.0):
 
 
 def test_another_step_of_an_early_stop_is_another_outcome_and_not_another_row(tmp_path, golden):
-    target, build = tmp_path / "results", tmp_path / "build"
-    for folder, step, rounding in ((target, 100, "there"), (build, 140, "here")):
-        folder.mkdir()
-        saved(folder / "a.csv", early_stopped(step, 50.0 + step / 1000), rounding=rounding, parameters={})
+    target = build_folder(tmp_path / "results", rounding="there", a=early_stopped(100, 50.1))
+    build = build_folder(tmp_path / "build", a=early_stopped(140, 50.14))
     assert publishing.publish(build, target) == (1, 0)
     assert publishing.outdated(build, target) == {}
     assert publishing.difference(build, target) == "3 of 3 numbers differ from the committed ones, the largest by 0.04"
@@ -149,7 +126,7 @@ def test_another_step_of_an_early_stop_is_another_outcome_and_not_another_row(tm
 
 
 @pytest.mark.parametrize(
-    "made_on, value, why",
+    ("made_on", "number", "why"),
     [
         ("there", 53.0, "1 golden values are beyond their tolerance"),
         ("here", 50.001, "1 of 1 numbers differ, on a processor that rounds alike"),
@@ -157,39 +134,28 @@ def test_another_step_of_an_early_stop_is_another_outcome_and_not_another_row(tm
         ("there", 50.001, ""),
     ],
 )
-def test_a_committed_table_that_the_present_code_does_not_make_is_named(made_on, value, why, tmp_path, golden):
-    target = tmp_path / "results"
-    publishing.publish(build_folder(tmp_path / "there", rounding=made_on, a=50.0), target)
-    build = build_folder(tmp_path / "here", a=value)
+def test_a_committed_table_that_the_present_code_does_not_make_is_named(made_on, number, why, tmp_path, golden):
+    """It is published only where a tolerance is exceeded, so that `git status` stays clean elsewhere."""
+    target = build_folder(tmp_path / "results", rounding=made_on, a=50.0)
+    build = build_folder(tmp_path / "here", a=number)
     assert publishing.outdated(build, target).get("a", "") == why
-    beyond = "beyond" in why
-    assert publishing.publish(build, target) == (
-        1,
-        int(beyond),
-    )  # `git status` stays clean where no tolerance is exceeded
-    assert publishing.outdated(build, target).get("a", "") == why
+    assert publishing.publish(build, target) == (1, int("beyond" in why))
 
 
 def test_other_rows_and_other_parameters_are_named_wherever_they_come_from(tmp_path, golden):
-    target = tmp_path / "results"
-    publishing.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
-    build = build_folder(tmp_path / "here", a=50.0)
-    saved(build / "a.csv", table(50.1), rounding="here", parameters={"steps": 12, "added": 1})
+    target, build = build_folder(tmp_path / "results", rounding="there", a=50.0), tmp_path / "here"
+    build_folder(build, steps=12, a=50.1)
     assert publishing.outdated(build, target) == {"a": "it was made with other parameters (steps)"}
-    saved(build / "a.csv", table(50.0), rounding="here", parameters={"steps": 12})  # which it does not depend on
+    build_folder(build, steps=12, a=50.0)  # which it does not depend on
     assert publishing.outdated(build, target) == {}
-    more = pd.concat([table(50.0), table(50.0).assign(metric="R@2")])
-    saved(build / "a.csv", more, rounding="here", parameters={"steps": 10})
+    build_folder(build, a=pd.concat([table(50.0), table(50.0).assign(metric="R@2")]))
     assert publishing.outdated(build, target) == {"a": "1 rows are in one of the two only"}
-    assert publishing.publish(build, target) == (1, 1)
-    assert publishing.outdated(build, target) == {}
+    assert publishing.publish(build, target) == (1, 1) and publishing.outdated(build, target) == {}
 
 
 def test_a_table_of_another_profile_has_no_golden_values(tmp_path, golden):
-    target, build = tmp_path / "results", tmp_path / "build"
-    for folder, value in ((target, 50.0), (build, 50.5)):
-        folder.mkdir()
-        saved(folder / "a.csv", table(value).assign(profile="small"), rounding=str(folder), parameters={})
+    target = build_folder(tmp_path / "results", rounding="there", a=table(50.0).assign(profile="small"))
+    build = build_folder(tmp_path / "build", a=table(50.5).assign(profile="small"))
     assert publishing.publish(build, target) == (1, 1)
 
 
@@ -210,14 +176,6 @@ def test_what_other_notebooks_left_in_the_build_folder_stays_there(tmp_path):
     publishing.publish(build_folder(tmp_path / "one", a=50.0, b=60.0), target)
     build = build_folder(tmp_path / "two", **{"a": 51.0, "a--steps=5": 52.0, "b": 61.0})
     assert publishing.publish(build, target, ["a"], everything=True) == (2, 2)
-    assert [saving.read(target / f"{name}.csv")["value"].item() for name in ("a", "b")] == [51, 60]
+    assert [value(target / f"{name}.csv") for name in "ab"] == [51, 60]
     with pytest.raises(FileNotFoundError, match=r"no tables of c in .*two; run them first"):
         publishing.publish(build, target, ["c"])
-
-
-def test_a_table_of_a_loss_of_the_readers_own_goes_beside(tmp_path):
-    build, target = tmp_path / "build" / "quick", tmp_path / "results" / "quick"
-    build.mkdir(parents=True)
-    saved(build / "03_your_loss.csv", table(50.0), own=True, parameters={"dataset": "glyphs"})
-    assert publishing.publish(build, target) == (1, 1)
-    assert (tmp_path / "results" / "own" / "quick" / "03_your_loss.csv").exists() and not target.exists()

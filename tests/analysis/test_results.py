@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from example_tables import EXAMPLE, ROW
+from example_tables import EXAMPLE
 
 from dmlrepro import retrieval
 from experiments.analysis import results, tables
@@ -15,11 +15,6 @@ from experiments.training import batches, inference
 from experiments.training.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_same_measurement_twice_is_an_error():
-    with pytest.raises(ValueError, match="twice"):
-        results.frame([ROW | {"metric": "R@1", "value": 1.0}] * 2)
 
 
 LABELS = np.array([0] * 6 + [1] * 6 + [2] * 5 + [3])  # the class of one image has no query
@@ -81,10 +76,8 @@ def test_counts_of_a_class_are_those_of_its_queries(dataset):
 
 
 def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
-    runs = [finished(dataset, seed) for seed in range(2)]
-    runs += [
-        finished(dataset, 0, fold=fold, protocol="mlrc", folds=2, restore_best=True, eval_every=1) for fold in (0, 1)
-    ]
+    folds = {"protocol": "mlrc", "folds": 2, "restore_best": True, "eval_every": 1}
+    runs = [finished(dataset, 0), finished(dataset, 1), *(finished(dataset, 0, fold=fold, **folds) for fold in (0, 1))]
     params = EXAMPLE.configured({})
     first, scored = results.hits(runs, params), results.tidy(runs, params)
     for name in ("nearest", "retrieval_per_query"):

@@ -17,11 +17,20 @@ from experiments.training import keys
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_is_written_is_read_back():
+def params_of(**given) -> SimpleNamespace:
+    """As of a notebook, whatever else they are."""
+    names = {"notebook": "99_example", "stem": "99_example", "profile": "quick"} | given
+    return SimpleNamespace(**{"as_dict": lambda: given, "searches": dict} | names)
+
+
+def test_what_is_written_is_read_back_and_what_was_edited_is_refused_until_it_is_saved_anew():
     path = saving.save(table(50.0, 60.0), EXAMPLE.configured({}))
     pd.testing.assert_frame_equal(saving.read(path), table(50.0, 60.0), check_dtype=False)
-    assert path.name == "99_example.csv"
-    assert path.with_suffix(".json").exists()
+    assert path.name == "99_example.csv" and path.with_suffix(".json").exists()
+    path.write_text(saving.to_csv(table(50.0, 61.0)))
+    with pytest.raises(ValueError, match="not what was saved"):
+        saving.read(path)
+    assert len(saving.read(saving.save(table(50.0), EXAMPLE.configured({})))) == 1
 
 
 @pytest.mark.parametrize(
@@ -53,34 +62,24 @@ def test_unchanged_numbers_keep_their_provenance(monkeypatch):
     assert "another" in path.with_suffix(".json").read_text()
 
 
-def test_the_search_of_unchanged_numbers_is_recorded_and_published(tmp_path):
-    given = {"notebook": "99_example", "stem": "99_example", "profile": "quick", "as_dict": dict}
-    found = {"method": "A", "trials": [{}] * 16, "sha256": "1f"}
-    run = run_on("CPU", "a")
-    run.spec.method = "A"
-    for searches in ({}, {"A": found}):
-        params = SimpleNamespace(**given, searches=lambda searches=searches: searches, search_name=lambda _: "A.json")
-        path = saving.save(table(50.0), params, runs=[run])
+def test_the_search_and_the_parameters_of_unchanged_numbers_are_recorded_and_published(tmp_path):
+    """As after a change of what a profile decides."""
+    found = {"method": "PFML", "trials": [{}] * 16, "sha256": "1f"}
+    for steps, searches in ((2, {}), (3, {"PFML": found})):
+        how = {"as_dict": lambda steps=steps: {"steps": steps}, "searches": lambda searches=searches: searches}
+        path = saving.save(table(50.0), params_of(**how, search_name=str), runs=[run_on("CPU", "a")])
         publishing.publish(path.parent, tmp_path / "published")
         for there in (path, tmp_path / "published" / path.name):
-            assert bool(provenance.record(there).get("searches")) == bool(searches)
-
-
-def test_other_parameters_of_the_same_numbers_are_recorded():
-    """As after a change of what a profile decides."""
-    for steps in (2, 3):
-        given = {"notebook": "99_example", "stem": "99_example", "profile": "quick"}
-        path = saving.save(table(50.0), SimpleNamespace(**given, as_dict=lambda steps=steps: {"steps": steps}))
-        assert provenance.record(path)["parameters"] == {"steps": steps}
+            made = provenance.record(there)
+            assert bool(made.get("searches")) == bool(searches) and made["parameters"] == {"steps": steps}
 
 
 def test_values_have_their_digits_and_order_whatever_holds_them():
     """As after a table was joined with an empty one, whose columns are of objects."""
     plain = table(100 / 3, 60.0)
-    objects = plain.astype({"value": object})
-    assert saving.to_csv(objects) == saving.to_csv(plain) == saving.to_csv(
-        plain.iloc[::-1]
-    ) and "33.333333\n" in saving.to_csv(plain)
+    objects, reversed_rows = plain.astype({"value": object}), plain.iloc[::-1]
+    assert saving.to_csv(objects) == saving.to_csv(plain) == saving.to_csv(reversed_rows)
+    assert "33.333333\n" in saving.to_csv(plain)
     pd.testing.assert_frame_equal(saving.as_saved(objects), saving.as_saved(plain))
 
 
@@ -142,20 +141,19 @@ def test_what_own_images_gave_lies_apart_and_no_page_reads_it(tmp_path, monkeypa
         monkeypatch.setattr(module, "repository_root", lambda: tmp_path)
     monkeypatch.delenv("DMLREPRO_RESULTS")
     before = [saved.stem for saved in stored.stored("01_your_images")]
-    own = {"notebook": "01_your_images", "profile": "quick", "dataset": "folder:secret", "stem": "01_your_images--x"}
-    params = SimpleNamespace(**own, as_dict=lambda: own)
-    assert saving.save(table(50.0), params).relative_to(tmp_path) == Path("results/own/quick/01_your_images--x.csv")
+    own = params_of(notebook="01_your_images", stem="01_your_images--x", dataset="folder:secret")
+    assert saving.save(table(50.0), own).relative_to(tmp_path) == Path("results/own/quick/01_your_images--x.csv")
     assert [saved.stem for saved in stored.stored("01_your_images")] == before
     assert "01_your_images--x" not in [path.stem for path in provenance.table_paths(tmp_path / "results" / "quick")]
     ignored = subprocess.run(["git", "check-ignore", "-q", "results/own/quick/x.csv"], cwd=ROOT)
     assert ignored.returncode == 0
 
 
-def test_a_build_folder_publishes_own_images_apart(tmp_path, monkeypatch):
+def test_a_build_folder_publishes_own_images_and_own_losses_apart(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "build"))
-    own = {"notebook": "99_example", "profile": "quick", "dataset": "manifest:mine.csv", "stem": "99_example--mine"}
-    saving.save(table(50.0), SimpleNamespace(**own, as_dict=lambda: own))
+    saving.save(table(50.0), params_of(stem="99_example--mine", dataset="manifest:mine.csv"))
+    saving.save(table(60.0), params_of(notebook="03_your_loss", stem="03_your_loss", own=True))
     saving.save(table(60.0), EXAMPLE.configured({}))
-    assert publishing.publish(tmp_path / "build" / "quick", tmp_path / "results" / "quick") == (2, 2)
+    assert publishing.publish(tmp_path / "build" / "quick", tmp_path / "results" / "quick") == (3, 3)
     paths = sorted(path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.glob("results/**/*.csv"))
-    assert paths == ["own/quick/99_example--mine.csv", "quick/99_example.csv"]
+    assert paths == ["own/quick/03_your_loss.csv", "own/quick/99_example--mine.csv", "quick/99_example.csv"]

@@ -15,15 +15,11 @@ VALUES = {  # (method, setting) -> R@1 by seed
 
 
 def table(seeds=5, profile="small", **changes):
-    where = {
-        "paper": "p",
-        "experiment": "99_some",
-        "profile": profile,
-        "dataset": "birds",
-        "backbone": "conv4",
-    } | changes
+    where = {"paper": "p", "experiment": "99_some", "profile": profile, "dataset": "birds", "backbone": "conv4"}
     return results.frame(
-        where | {"dim": 8, "method": method, "setting": setting, "seed": seed, "metric": "R@1", "value": value}
+        where
+        | {"dim": 8, "method": method, "setting": setting, "seed": seed, "metric": "R@1", "value": value}
+        | changes
         for (method, setting), values in VALUES.items()
         for seed, value in enumerate(values[:seeds])
     )
@@ -35,18 +31,11 @@ def test_distances_and_ratios_have_three_decimals():
     assert pivoted.tolist() == ["0.720 ± 0.020", "72.0 ± 2.0"]
 
 
-def test_a_table_of_times_is_labelled_with_network_and_device():
-    timed = stored.Stored("17_cost", table(dataset="synthetic"), {"steps": 300}, "one CPU")
-    assert timed.label == "no images, conv4, one CPU"
-    assert stored.Stored("23_some", table(dataset="synthetic", backbone=""), {}, "one CPU").label == "no images"
-
-
 def write(root, frame, stem="99_some", **parameters):
-    folder = root / frame["profile"].iloc[0]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{stem}.csv").write_text(saving.to_csv(frame), encoding="utf8")
-    made = {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU"}
-    seal(folder / f"{stem}.csv", made)
+    path = root / frame["profile"].iloc[0] / f"{stem}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(saving.to_csv(frame), encoding="utf8")
+    seal(path, {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU"})
 
 
 def test_tables_are_found_with_their_label_and_those_that_carry_more_come_first(tmp_path):
@@ -61,19 +50,14 @@ def test_tables_are_found_with_their_label_and_those_that_carry_more_come_first(
     ]
 
 
-TESTS = {
-    "p-01": ClaimTest("p-01", "99_some", (higher("A", "B"),), ""),
-    "p-02": ClaimTest("p-02", "99_some", (higher("B", "A"),), ""),
-    "p-03": ClaimTest("p-03", "99_some", (higher("absent", "A"),), ""),
-}
-
-
 def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tmp_path):
     begun = table().query("method == 'A'").assign(method=START, value=1.0)
     write(tmp_path, pd.concat([table(), begun]), search_trials=24)
     (saved,) = stored.stored("99_some", tmp_path)
-    other = {"p-04": ClaimTest("p-04", "98_other", (higher("A", "B"),), "")}
-    verdicts = saved.judged(TESTS | other).verdicts
+    parts = {"p-01": ("A", "B"), "p-02": ("B", "A"), "p-03": ("absent", "A"), "p-04": ("A", "B")}
+    tests = {name: ClaimTest(name, "99_some", (higher(*sides),), "") for name, sides in parts.items()}
+    tests["p-04"] = ClaimTest("p-04", "98_other", tests["p-04"].parts, "")
+    verdicts = saved.judged(tests).verdicts
     assert list(verdicts["claim_id"]) == ["p-01", "p-02"]
     assert saved.trials == {"A": 24, "B": 24, START: 24} and set(verdicts["tuned"]) == {"yes"}
 
@@ -89,9 +73,11 @@ def test_a_stranger_reads_what_data_and_network_are():
     assert tail == birds.replace("SqueezeNet", "SqueezeNet from fire6 on")
     heads = [said("squeezenet1_1", "imagenet", **how) for how in ({"train_from": "head"}, {"freeze_trunk": True})]
     assert heads == [birds.replace("pretrained SqueezeNet", "head on pretrained SqueezeNet")] * 2
-    untrained = stored.Stored(
-        "51_some", table(backbone="squeezenet1_1", dataset="cub-subset"), {"steps": 200}, trained=False
-    )
+    birds = table(backbone="squeezenet1_1", dataset="cub-subset")
+    untrained = stored.Stored("51_some", birds, {"steps": 200}, trained=False)
     assert untrained.label == "cub-subset, squeezenet1_1, nothing trained, 5 seeds"
+    for network, label in (("conv4", "no images, conv4, one CPU"), ("", "no images")):  # what was timed
+        rows = table(dataset="synthetic", backbone=network)
+        assert stored.Stored("17_cost", rows, {"steps": 300}, "one CPU").label == label
     assert said("conv4", "none", "glyphs", "99_some").startswith("embedded glyphs, small CNN from scratch, 4")
     assert said("resnet50.tv_in1k", "imagenet", "other", "99_some") == "other, pretrained ResNet-50, 4 epochs, 5 seeds"

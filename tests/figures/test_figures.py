@@ -1,4 +1,4 @@
-"""Every figure on small data: what is drawn, that axes are titled, that a mistake is named."""
+"""Every figure on small data: what is drawn, marked and said, that axes are titled, that a mistake is named."""
 
 import html
 import io
@@ -17,7 +17,9 @@ from matplotlib.colors import to_hex
 from nbconvert import HTMLExporter
 from nbformat import v4
 
-from experiments.figures import charts, comparisons, effects, images, planes, style
+from experiments.analysis.judging import Verdict
+from experiments.figures import charts, comparisons, images, planes, style
+from experiments.figures.comparisons import MARKS, SHADES
 from experiments.figures.style import Names
 
 NAMES = Names({"PFML": "#D55E00", "CPML": "#E69F00"}, {"alpha": "decay exponent α", "MAP@R": "the score"})
@@ -52,14 +54,18 @@ def field_arguments():
     return grid, grid[:15], {"one": x**2 + y**2, "two": x * y}, {"one": -np.stack([x, y], axis=-1)}
 
 
-TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=pd.Index(["one", "two"], name="paper"))
+CURVE = {"CUB": {0: 68.2, 3: 73.4}}
+LEVELS = table(["alpha=0", "alpha=1", "alpha=3"], methods=("PFML",))
+THEIRS = pd.DataFrame(
+    {"dataset": ["CUB", "CUB", "Cars"], "method": ["PFML", "HIST", "CPML"], "metric": "R@1", "value": [73, 71, 85]}
+)
 STATE = {"points": RNG.uniform(-1, 1, (40, 2)), "labels": np.arange(40) % 2}
 STATE |= {"converged": RNG.uniform(-1, 1, (2, 3, 2)), "next": RNG.uniform(-1, 1, (2, 3, 2))}
 RATIOS = pd.DataFrame({"label": ["a", "a", "b"], "kind": ["time", "memory", "time"], "ratio": [2.0, 30.0, 0.5]})
 BOTH = pd.DataFrame({"paper": ["PFML", "CCP"], "own": [True, False], "theirs": [1.0, -1.0], "ours": [0.5, 2.0]})
 FIGURES = {
     "dots": lambda: charts.dots(table(), ["R@1", "MAP@R"]),
-    "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
+    "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", CURVE),
     "field": lambda: planes.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
     "lines": lambda: charts.lines(
         {"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}, band="range"
@@ -67,7 +73,6 @@ FIGURES = {
     "ratios": lambda: comparisons.ratios(RATIOS, "a peer over ours"),
     "growth": lambda: comparisons.growth([("one", "images", "time (s)", {"a": (np.array([1, 2, 4]), np.ones(3))})]),
     "theirs_and_ours": lambda: comparisons.theirs_and_ours(BOTH, "points"),
-    "tallies": lambda: effects.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
     "proxy_maps": lambda: planes.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
     "retrieved": lambda: images.retrieved(pixels(2, 9, 7, 3), pixels(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
     "samples": lambda: images.samples([list(pixels(4, 40, 90, 3)), list(pixels(2, 16, 16))], ["one", "two"]),
@@ -109,16 +114,29 @@ def test_a_method_has_the_same_colour_in_every_figure():
     assert plain.color("a new loss") == plain.color("a new loss") == NAMES.color("a new loss") in style.PALETTE
 
 
-def test_dots_are_sorted_means_with_every_seed():
-    axis = charts.dots(table(seeds=5), "R@1").axes[0]
+@pytest.mark.parametrize(("seeds", "intervals"), [(2, 0), (4, 0), (5, 3)])
+def test_dots_are_sorted_means_with_every_seed_and_from_five_on_intervals(seeds, intervals):
+    axis = charts.dots(table(seeds=seeds), "R@1").axes[0]
     levels = [mark.get_offsets()[0, 0] for mark in means(axis).values()]
-    assert levels == sorted(levels) and levels[-1] == pytest.approx(70.2)
-    assert sum(len(mark.get_offsets()) for mark in axis.collections) == 3 * 5 + 3
-    interval = max(axis.lines, key=lambda line: line.get_xdata().mean()).get_xdata()
-    half = 2.7764451 * np.std([0, 0.1, 0.2, 0.3, 0.4], ddof=1) / np.sqrt(5)  # t with 4 degrees of freedom
-    assert interval == pytest.approx([70.2 - half, 70.2 + half])
-    low, high = axis.get_xlim()
-    assert 58 < low < 60 and 70.4 < high < 72  # differences are seen, zero is not
+    assert levels == sorted(levels) and levels[-1] == pytest.approx(70 + 0.05 * (seeds - 1))
+    assert len(axis.lines) == intervals and sum(len(mark.get_offsets()) for mark in axis.collections) == 3 * seeds + 3
+    if intervals:
+        interval = max(axis.lines, key=lambda line: line.get_xdata().mean()).get_xdata()
+        half = 2.7764451 * np.std([0, 0.1, 0.2, 0.3, 0.4], ddof=1) / np.sqrt(5)  # t with 4 degrees of freedom
+        assert interval == pytest.approx([70.2 - half, 70.2 + half])
+        low, high = axis.get_xlim()
+        assert 58 < low < 60 and 70.4 < high < 72  # differences are seen, zero is not
+    axis = charts.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[1]
+    assert len(axis.lines) == 1 + intervals and [len(mark.get_offsets()) for mark in axis.collections] == [3 * seeds]
+
+
+def test_ten_seeds_are_drawn_as_an_interval_alone():
+    few, many = (charts.dots(table(seeds=seeds), ["R@1"]).axes[0] for seeds in (9, 10))
+    assert [len(axis.collections) for axis in (few, many)] == [6, 3], "of three methods, single seeds beside means"
+    assert len(few.lines) == len(many.lines)
+    settings = ("delta=0.1", "delta=0.2", "delta=0.3")
+    few, many = (charts.ablation(table(settings, seeds=seeds), "delta", "R@1").axes[0] for seeds in (9, 10))
+    assert few.collections and not many.collections
 
 
 def test_networks_before_training_are_lines_that_do_not_stretch_the_axis():
@@ -130,13 +148,11 @@ def test_networks_before_training_are_lines_that_do_not_stretch_the_axis():
     assert [text.get_text() for text in axis.get_yticklabels()] == ["Triplet", "CPML", "PFML"]
     data.loc[data.method == "untrained", "value"] -= 40
     figure = charts.dots(data, "R@1")
-    assert figure.axes[0].get_xlim()[0] > 59 and "← untrained 18.2" in [
-        text.get_text() for text in figure.axes[0].texts
-    ]
+    assert figure.axes[0].get_xlim()[0] > 59
+    assert "← untrained 18.2" in [text.get_text() for text in figure.axes[0].texts]
     few = charts.dots(data[data.method.isin(["PFML", "untrained"])], "R@1").axes[0]
     assert few.get_xlim()[0] < 18.2  # one method has nothing else to compare with
-    alone = charts.dots(table(methods=("untrained",)), "R@1")
-    assert dot_colors(alone).keys() == {"untrained"}
+    assert dot_colors(charts.dots(table(methods=("untrained",)), "R@1")).keys() == {"untrained"}
 
 
 def test_what_is_the_same_everywhere_is_said_and_not_drawn():
@@ -148,31 +164,25 @@ def test_what_is_the_same_everywhere_is_said_and_not_drawn():
     levels.loc[:, "value"] = 4.0
     same = "R@1 (%): 4 at every level".replace("R@1", "recall@1")
     assert same in charts.ablation(levels, "alpha", "R@1").axes[0].texts[0].get_text().replace("\n", " ")
-    with_theirs = charts.ablation(levels, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}})
+    with_theirs = charts.ablation(levels, "alpha", "R@1", CURVE)
     assert len(with_theirs.axes) == 1 and same in with_theirs.get_suptitle()
 
 
 def test_published_numbers_are_hollow_marks_of_the_methods_at_hand():
-    published = pd.DataFrame(
-        {"dataset": ["CUB", "CUB", "Cars"], "method": ["PFML", "HIST", "CPML"], "metric": "R@1", "value": [73, 71, 85]}
-    )
-    ours, axis = charts.dots(table(), "R@1", published).axes
+    ours, axis = charts.dots(table(), "R@1", THEIRS).axes
     assert not any("CUB" in mark.get_label() for mark in ours.collections)  # theirs is another data set
     marks = {mark.get_label(): mark.get_offsets().tolist() for mark in axis.collections}
     assert marks == {"CUB": [[73, 2]], "Cars": [[85, 1]]}
     assert not any(len(mark.get_facecolor()) for mark in axis.collections)
-    beside = charts.dots(table(), ["R@1", "MAP@R"], published)
+    beside = charts.dots(table(), ["R@1", "MAP@R"], THEIRS)
     assert [axis.get_title() for axis in beside.axes] == ["", "published", "", ""] and len(beside.axes[2].collections)
-    with pytest.raises(ValueError, match="no row of R@1 and a method in"):
-        charts.dots(table(), "R@1", published[published.method == "HIST"])
-    with pytest.raises(ValueError, match=r"published lacks.*dataset"):
-        charts.dots(table(), "R@1", published.drop(columns="dataset"))
 
 
 def test_ablation_compares_changes_paired_by_seed():
-    data = table(["alpha=0", "alpha=1", "alpha=3"], methods=("PFML",))
-    data.loc[data.seed == 1, "value"] += 20  # a better seed at every level: no spread in the change
-    figure = charts.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}})
+    data = LEVELS.assign(
+        value=LEVELS["value"] + 20.0 * (LEVELS["seed"] == 1)
+    )  # a better seed at every level: no spread in the change
+    figure = charts.ablation(data, "alpha", "R@1", CURVE)
     change, _ = figure.axes
     ours, theirs = change.lines[0], next(line for line in change.lines if line.get_marker() == "D")
     assert [text.get_text() for text in change.get_legend().get_texts()] == ["published, CUB"]
@@ -186,12 +196,6 @@ def test_ablation_compares_changes_paired_by_seed():
     assert noise.lines[0].get_xdata().tolist() == [0, 0.2]
     without = charts.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
     assert without.lines[0].get_xdata().tolist() == [0, 3]  # a run without the setting is no level of it
-    with pytest.raises(ValueError, match=r"reference 1.*\[0\.0, 3\.0\]"):
-        charts.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}, reference=1)
-    with pytest.raises(ValueError, match="no level in common"):
-        charts.ablation(data, "alpha", "R@1", {"CUB": {2: 68.2}})
-    with pytest.raises(ValueError, match=r"'delta'.*alpha=0"):
-        charts.ablation(data, "delta", "R@1")
 
 
 def test_ticks_stand_at_the_measured_levels_and_percentages_end_at_100():
@@ -204,14 +208,6 @@ def test_ticks_stand_at_the_measured_levels_and_percentages_end_at_100():
     assert axis.get_xlim()[0] > 0.5  # the margin left of 1 is one of the logarithmic axis
     axis = charts.lines({"a": ([1, 2, 20], [3, 4, 5]), "b": ([1, 5], [3, 4])}, "N", "seconds").axes[0]
     assert axis.get_xticks().tolist() == [1, 2, 5, 20]
-
-
-@pytest.mark.parametrize(("seeds", "intervals"), [(2, 0), (4, 0), (5, 3)])
-def test_intervals_are_drawn_from_five_seeds_on(seeds, intervals):
-    axis = charts.dots(table(seeds=seeds), "R@1").axes[0]
-    assert len(axis.lines) == intervals and sum(len(mark.get_offsets()) for mark in axis.collections) == 3 * seeds + 3
-    axis = charts.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[1]
-    assert len(axis.lines) == 1 + intervals and [len(mark.get_offsets()) for mark in axis.collections] == [3 * seeds]
 
 
 def test_a_notebook_shows_the_picture_with_its_alternative_text():
@@ -257,22 +253,16 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: charts.dots(table().drop(columns=["seed", "value"]), "R@1"), r"lacks the columns \['seed', 'value'\]"),
         (lambda: charts.dots(table(), ["R@1", "NMI"]), r"no \['NMI'\], it has R@1, MAP@R"),
         (
             lambda: charts.dots(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"),
             "several values of dataset",
         ),
-        (lambda: charts.lines({"a": ([1, 2], [1])}, "x", "y"), r"series\['a'\]"),
-        (lambda: charts.lines({"a": ([1], [3], [2], [4])}, "x", "y"), "band: say what the line and the band of series"),
-        (
-            lambda: images.retrieved(pixels(2, 8, 8), pixels(2, 3, 8, 8), np.ones((2, 2))),
-            r"correct.*\(2, 3\).*\(2, 2\)",
-        ),
-        (lambda: images.samples([], []), "names"),
-        (lambda: images.samples([[np.zeros((8, 8))]], ["a"]), "images must be uint8.*float64"),
-        (lambda: planes.proxy_maps({"a": STATE | {"labels": [0]}}), r"a: points must be \(N, 2\), one per label"),
-        (lambda: planes.field([0, 1], [0, 1], {"u": np.eye(2)}, {"u": np.eye(2)}), r"forces\['u'\]"),
+        (lambda: charts.dots(table(), "R@1", THEIRS[THEIRS.method == "HIST"]), "no row of R@1 and a method in"),
+        (lambda: charts.ablation(LEVELS, "alpha", "R@1", CURVE, reference=1), r"reference 1.*\[0\.0, 3\.0\]"),
+        (lambda: charts.ablation(LEVELS, "alpha", "R@1", {"CUB": {2: 68.2}}), "no level in common"),
+        (lambda: charts.ablation(LEVELS, "delta", "R@1"), r"'delta'.*alpha=0"),
+        (lambda: charts.lines({"a": ([1], [3], [2], [4])}, "x", "y"), "band: say what the lines and their bands are"),
     ],
 )
 def test_mistakes_are_named(draw, message):
@@ -287,17 +277,6 @@ def test_a_class_name_with_dollars_is_no_formula():
     assert not matplotlib.cbook.is_math_text(text.get_text())
     rows = table().assign(dataset="a $x^ and $y@1234")
     charts.dots(rows, ["R@1"]).canvas.draw()
-
-
-def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
-    figure = effects.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF"}, "claims")
-    axis = figure.axes[0]
-    ends = [
-        max(bars.patches[row].get_x() + bars.patches[row].get_width() for bars in axis.containers) for row in (0, 1)
-    ]
-    assert ends == [3, 15]
-    with pytest.raises(ValueError, match=r"shades has no colour for \['open'\]"):
-        effects.tallies(TALLIES, {"right": "#009E73"}, "claims")
 
 
 def test_what_was_timed_on_made_data_is_no_part_of_a_chart():
@@ -322,5 +301,40 @@ def test_gains_are_filled_where_the_whole_interval_lies_above_zero():
     assert [label.get_text() for label in axis.get_yticklabels()] == ["B", "A (head)"]
     assert points[1].get_markerfacecolor() != "white" and points[0].get_markerfacecolor() == "white"
     assert axis.get_xlabel() == "difference to PCA (points)"
-    with pytest.raises(ValueError, match="effects: there is no candidate"):
-        comparisons.gains({}, "PCA", "nothing")
+
+
+def test_every_claim_has_a_square_with_the_mark_of_its_verdict_and_green_for_what_is_supported():
+    claims = pd.DataFrame(
+        [("one", 1, "supported", 2, 2), ("one", 2, "mixed", 1, 4), ("two", 1, "not interpretable", 3, 4)],
+        columns=["paper", "number", "verdict", "k", "n"],
+    )
+    (axis,) = comparisons.verdict_squares(claims).axes
+    texts = [text.get_text() for text in axis.texts]
+    assert texts[:3] == [MARKS[word] for word in claims["verdict"]]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["one", "two"]
+    green = [patch for patch in axis.patches if patch.get_linewidth() == 0]
+    assert [patch.get_height() / patch.get_width() for patch in green[:2]] == [1, 0.25]
+    assert len(green) == 3, "the third is that of the legend: what is not interpretable counts nothing"
+    assert {"supported", "not interpretable"} <= set(texts) and "measured" not in texts
+
+
+def test_verdicts_are_told_apart_in_grey_by_shade_or_mark():
+    assert set(SHADES) == set(MARKS) == set(Verdict) and len(set(MARKS.values())) == len(MARKS)
+    light = {word: np.dot(matplotlib.colors.to_rgb(SHADES[word]), (0.299, 0.587, 0.114)) for word in Verdict}
+    marked = [light[word] for word in Verdict if word not in (Verdict.NOT_RUN, Verdict.NOT_TESTABLE)]
+    assert max(marked) < light[Verdict.NOT_RUN] - 0.05, "what was run stands out from what was not"
+
+
+def test_rankings_have_the_highest_mean_on_top_and_hollow_dots_where_nothing_was_tuned():
+    rows = pd.DataFrame(
+        {"method": ["A", "B"], "mean": [1.0, 2.0], "low": [0.5, np.nan], "high": [1.5, np.nan], "tuned": [True, False]}
+    )
+    figure = comparisons.rankings(
+        {"birds": rows.assign(untrained=1.25), "cars": rows.head(1).assign(untrained=0.5)}, "R@1"
+    )
+    first = figure.axes[0]
+    assert ["dashed" in axis.get_xlabel() for axis in figure.axes[:2]] == [True, False]
+    assert [*first.lines[-1].get_xdata()] == [1.25, 1.25]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["B", "A"] and first.yaxis_inverted()
+    hollow, filled = (dots.get_facecolor()[0] for dots in first.collections[:2])
+    assert tuple(hollow) == (1, 1, 1, 1) and tuple(filled) != (1, 1, 1, 1)

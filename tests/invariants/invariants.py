@@ -2,21 +2,17 @@
 
     python tests/invariants/invariants.py            # compare; exits 1 where something differs
     python tests/invariants/invariants.py --write    # write the dumps anew, after a change that was meant
-    python tests/invariants/invariants.py --specs 15 small cub-subset    # print the RunSpecs behind one digest
 
 I1  each table of results/small is rebuilt from the store with the parameters in its .json, and has the same bytes
 I2  the verdict of each claim in each context
 I3  the present code takes every run and every measurement from the store that it took before; nothing is trained
 I4  the golden values of profile quick
 I5  the RunSpecs of all studies, profiles and data sets
-
-Names are those on record, so that the dumps outlive a renaming in the code.
 """
 
 import argparse
 import csv
 import hashlib
-import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,13 +21,14 @@ from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+from unittest import mock
 
 from experiments.analysis import claims, goldens, provenance, results, saving, tables
 from experiments.files import repository_root
 from experiments.profiles import RECIPES
 from experiments.report import catalogue, verdicts
 from experiments.study import Execution, Study
-from experiments.training import checking, keys, loop, recorded, records, runs, scheduling
+from experiments.training import checking, keys, loop, records, runs, scheduling
 
 EXPECTED = Path(__file__).parent / "expected"
 ROUNDED = 1e-3  # of a synthetic value, which is computed and not trained: what another processor rounds otherwise
@@ -68,15 +65,12 @@ def nothing_trains(asked: Asked) -> Iterator[None]:
             asked.measured.add(line["derived"])
         return line
 
-    patched = [(loop, "train", never), (scheduling, "do_all", nothing_missing), (records, "measured_under", noted)]
-    before = [(module, name, getattr(module, name)) for module, name, _ in patched]
-    for module, name, value in patched:
-        setattr(module, name, value)
-    try:
+    with (
+        mock.patch.object(loop, "train", never),
+        mock.patch.object(scheduling, "do_all", nothing_missing),
+        mock.patch.object(records, "measured_under", noted),
+    ):
         yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)
 
 
 @cache
@@ -110,7 +104,7 @@ def nothing_missing(parallel: dict, alone: dict, *_: Any) -> dict:
 def table_of(path: Path, asked: Asked):
     """A table made anew from the store, and all that is measured for its verdicts."""
     study = catalogue.find(path.stem.partition("--")[0])
-    params = study.configured(recorded.parameters_from_record(provenance.record(path)["parameters"]))
+    params = study.configured(provenance.record(path)["parameters"])
     assert params.stem == path.stem, f"the parameters in {path.stem}.json now name {params.stem}"
     finished = runs.run_all(study.specs(params), record=records.file_of("small", study.name))
     asked.runs |= {run.name for run in finished}
@@ -124,15 +118,9 @@ def table_of(path: Path, asked: Asked):
 
 def tables_now() -> Rows:
     """I1: the sha256 of each table as it lies in results/small, and whether it is rebuilt or, of a pilot, only kept."""
-    pilots = claims.frozen()["pilots"]
-    return [
-        {
-            "table": path.stem,
-            "how": "kept" if path.stem in pilots else "rebuilt",
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        }
-        for path in provenance.table_paths(small())
-    ]
+    how = {True: "kept", False: "rebuilt"}
+    pilots, paths = claims.frozen()["pilots"], provenance.table_paths(small())
+    return [{"table": path.stem, "how": how[path.stem in pilots], "sha256": sha256(path)} for path in paths]
 
 
 def not_rebuilt() -> list[str]:
@@ -213,12 +201,13 @@ def measurements_known() -> set[tuple[str, int]]:
     return {value.measurement for value in values if type(value) is FunctionType and hasattr(value, "measurement")}
 
 
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def goldens_now() -> Rows:
     """I4."""
-    return [
-        {"golden": path.stem, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        for path in sorted(goldens.folder().glob("*.csv"))
-    ]
+    return [{"golden": path.stem, "sha256": sha256(path)} for path in sorted(goldens.folder().glob("*.csv"))]
 
 
 def specs_of(study: Study, profile: str, dataset: str) -> list[dict[str, Any]] | str:
@@ -228,41 +217,23 @@ def specs_of(study: Study, profile: str, dataset: str) -> list[dict[str, Any]] |
         specs = study.specs_untrained(params)
     except ValueError:
         return "refused"
-    return [recorded.spec_to_record(vars(spec) | spec.as_dict()) for spec in specs]
+    return [vars(spec) | spec.as_dict() for spec in specs]
 
 
 def specs_now() -> Rows:
     """I5: how many RunSpecs each study has at each profile and data set, and a digest of them."""
-    return [
-        {
-            "notebook": name,
-            "profile": profile,
-            "dataset": dataset,
-            "specs": "" if specs == "refused" else len(specs),
-            "digest": specs if specs == "refused" else digest(specs),
-        }
-        for name, study in catalogue.studies().items()
-        for profile, datasets in RECIPES.items()
-        for dataset in datasets
-        for specs in [specs_of(study, profile, dataset)]
-    ]
+    rows = []
+    for name, study in catalogue.studies().items():
+        for profile, dataset in ((profile, dataset) for profile, datasets in RECIPES.items() for dataset in datasets):
+            specs = specs_of(study, profile, dataset)
+            counted = ("", specs) if specs == "refused" else (len(specs), digest(specs))
+            rows.append(
+                dict(zip(("notebook", "profile", "dataset", "specs", "digest"), (name, profile, dataset, *counted)))
+            )
+    return rows
 
 
-DUMPS = {
-    "tables": tables_now,
-    "verdicts": verdicts_now,
-    "store": store_now,
-    "goldens": goldens_now,
-    "specs": specs_now,
-}
-
-
-def text_of(rows: Rows) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+DUMPS = {"tables": tables_now, "verdicts": verdicts_now, "store": store_now, "goldens": goldens_now, "specs": specs_now}
 
 
 def expected(name: str) -> Rows:
@@ -283,15 +254,13 @@ def differences(name: str, now: Rows | None = None) -> list[str]:
 def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the dumps anew")
-    parser.add_argument("--specs", nargs=3, metavar=("NOTEBOOK", "PROFILE", "DATASET"), help="print RunSpecs as JSON")
-    options = parser.parse_args(arguments)
-    if options.specs:
-        name, profile, dataset = options.specs
-        print(json.dumps(specs_of(catalogue.find(name), profile, dataset), indent=1, sort_keys=True))
-        return 0
-    if options.write:
+    if parser.parse_args(arguments).write:
         for name, made in DUMPS.items():
-            (EXPECTED / f"{name}.csv").write_text(text_of(made()), encoding="utf8")
+            with (EXPECTED / f"{name}.csv").open("w", encoding="utf8", newline="") as file:
+                rows = made()
+                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
         return 0
     found = [line for name in DUMPS for line in differences(name)] + not_rebuilt()
     print("\n".join(found) or "I1 to I5 hold")

@@ -24,7 +24,7 @@ def committed(monkeypatch, tmp_path):
 def test_tables_are_rebuilt_from_the_store():
     assert invariants.differences("tables") == invariants.not_rebuilt() == []
     made = [row["how"] for row in invariants.expected("tables")]
-    print(f"{made.count('rebuilt')} tables rebuilt, {made.count('kept')} pilots kept")
+    assert made.count("rebuilt") > 5 * made.count("kept")
 
 
 def test_verdicts_stay():
@@ -32,15 +32,8 @@ def test_verdicts_stay():
     assert invariants.ledger_now() == [row["verdict"] for row in invariants.expected("verdicts")]
 
 
-def test_the_store_serves_what_it_served():
-    now = invariants.store_now()
-    assert invariants.differences("store", now) == []
-    counts = {name: sum(row[name] for row in now) for name in now[0] if name not in ("file", "digest")}
-    print(counts)
-
-
-@pytest.mark.parametrize("name", ["goldens", "specs"])
-def test_golden_values_and_specs_stay(name):
+@pytest.mark.parametrize("name", ["store", "goldens", "specs"])
+def test_the_store_golden_values_and_specs_stay(name):
     assert invariants.differences(name) == []
 
 
@@ -66,14 +59,10 @@ def rebuilt(small, stem=TABLE):
     return invariants.rebuilt_differences(small / f"{stem}.csv", invariants.Asked())
 
 
-def test_an_undamaged_copy_is_sound(copied):
-    assert invariants.differences("tables") == rebuilt(copied) == []
-
-
 def test_a_digit_of_a_table_is_missed(copied):
+    assert invariants.differences("tables") == rebuilt(copied) == []
     path = copied / f"{TABLE}.csv"
-    made = provenance.record(path)
-    text = path.read_text()
+    made, text = provenance.record(path), path.read_text()
     path.write_text(text[:-2] + str((int(text[-2]) + 1) % 10) + "\n")
     provenance.seal(path, made)  # as somebody would who hides it
     assert len(invariants.differences("tables")) == 2 and len(rebuilt(copied)) == 1

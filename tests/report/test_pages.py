@@ -3,6 +3,7 @@
 import csv
 import re
 
+import nbformat
 import pytest
 
 from experiments.analysis import claims, robustness, saving
@@ -44,8 +45,20 @@ def test_every_claim_has_a_row_with_its_verdict_in_ledger_matrix_and_the_page_of
     ledger = rows(pages.ledger_table())
     assert [row[0] for row in ledger] == [row[0] for row in rows(pages.matrix_table())] == order
     assert all(row[2].startswith(here[row[0]]) and len(row) == 6 for row in ledger)
+    counted = rows(pages.counts_table())
+    assert sum(int(row[1]) for row in counted) == len(order)
+    assert all(int(row[2]) <= int(row[1]) == len(row[3].split(", ")) for row in counted)
     of_papers = [row for paper in claims.papers() for row in rows(pages.verdict_table(pages.own(paper)))]
     assert [(row[0].split()[0], row[1]) for row in of_papers] == [(row[0], row[2]) for row in ledger]
+
+
+def test_the_answer_that_a_person_wrote_stands_below_the_title_with_the_verdicts():
+    tops = {path.stem: nbformat.read(path, 4).cells[:2] for path in (repository_root() / "notebooks").glob("*.ipynb")}
+    for name, cells in tops.items():
+        assert cells[1].metadata.get("tags") == [pages.ANSWER], name
+        assert cells[1].source == pages.top_of(name), "python -m experiments report"
+    lines = "\n".join(cell.source for cells in tops.values() for cell in cells).splitlines()
+    assert sum(len(line.split()) for line in lines if not line.startswith(("|", "*"))) <= 3_500
 
 
 def test_the_effect_and_the_count_are_those_of_the_ledger():
@@ -59,12 +72,6 @@ def test_the_effect_and_the_count_are_those_of_the_ledger():
     assert robust == f"{checks.count('yes')}/{len(checks)}" and checks
     low, high = (f"{value:+.1f}" for value in (line.low, line.high))
     assert effect == rf"PFML vs CPML: R@1 {line.effect:+.1f} \[{low}, {high}\]"
-
-
-def test_the_counts_are_of_all_claims():
-    counted = rows(pages.counts_table())
-    assert sum(int(row[1]) for row in counted) == len(claims.stated())
-    assert all(int(row[2]) <= int(row[1]) == len(row[3].split(", ")) for row in counted)
 
 
 def test_effects_in_the_readme_are_those_of_the_ledger_and_its_first_screen_is_short():
@@ -108,10 +115,9 @@ def test_the_cost_is_that_of_every_data_set_that_claims_name():
 def test_a_ledger_without_any_table_has_its_columns_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.analysis.stored.repository_root", lambda: tmp_path)
     monkeypatch.setattr(verdicts, "repository_root", lambda: tmp_path)
+    columns = (*verdicts.COLUMNS, *robustness.CHECKS)
     try:
         assert verdicts.write() and not verdicts.write()
-        assert (tmp_path / "results" / "claims.csv").read_text() == ",".join(
-            (*verdicts.COLUMNS, *robustness.CHECKS)
-        ) + "\n"
+        assert (tmp_path / "results" / "claims.csv").read_text() == ",".join(columns) + "\n"
     finally:
         verdicts.forget()

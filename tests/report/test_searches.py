@@ -19,7 +19,6 @@ TINY = {"profile": "small", "dataset": "glyphs"}
 TINY_RUN = TRAINED.replace(loss=None, steps=None)
 METHODS = papers.methods()
 TRUE_SCORES = search.validation_metrics  # before a test puts another in its place
-SEARCHABLE = [name for name, method in METHODS.items() if method.search_space]
 
 
 @pytest.fixture(autouse=True)
@@ -76,14 +75,13 @@ def test_all_methods_have_the_same_trials_and_the_same_range_of_the_learning_rat
         assert record["begun"]["spec"]["folds"] == 3 and record["begun"]["spec"]["fold"] == 0
 
 
-@pytest.mark.parametrize("name", SEARCHABLE)
-def test_a_search_varies_the_learning_rate_and_at_most_three_decisive_options(name):
-    ranges = methods.searched_ranges(METHODS[name])
-    assert "lr" in ranges and "loss_lr" not in ranges and len(ranges) <= 4
-    assert set(METHODS[name].searched_params) <= set(METHODS[name].search_space)
-    root = METHODS[METHODS[name].searched_as or name]
-    assert not root.searched_as and root.loss == METHODS[name].loss, "a variant has the options of its search"
-    assert methods.searched_ranges(root) == ranges
+def test_a_search_varies_the_learning_rate_and_at_most_three_decisive_options():
+    for method in (method for method in METHODS.values() if method.search_space):
+        ranges, root = methods.searched_ranges(method), METHODS[method.searched_as or method.name]
+        assert "lr" in ranges and "loss_lr" not in ranges and len(ranges) <= 4
+        assert set(method.searched_params) <= set(method.search_space)
+        assert not root.searched_as and root.loss == method.loss, "a variant has the options of its search"
+        assert methods.searched_ranges(root) == ranges
 
 
 def test_variants_take_the_search_of_one_method():
@@ -109,11 +107,8 @@ def test_the_reader_and_the_notebook_decide_before_the_search_and_the_profile_af
     (spec, *_) = specs("10", "PFML", lr=5e-4)
     assert (spec.lr, spec.head_lr, spec.loss_lr["proxies"]) == (5e-4, 1e-3, 0.05)
     assert spec.loss_options["alpha"] == options["alpha"]
-    levels = {spec.setting: spec.loss_options for spec in specs("15", "PFML", alphas=[1.0, 3.0])}
-    assert [(level["alpha"], level["delta"]) for level in levels.values()] == [
-        (1, options["delta"]),
-        (3, options["delta"]),
-    ]
+    levels = [spec.loss_options for spec in specs("15", "PFML", alphas=[1.0, 3.0])]
+    assert {(level["alpha"], level["delta"]) for level in levels} == {(1, options["delta"]), (3, options["delta"])}
 
 
 @pytest.mark.parametrize("values", [{"profile": "quick"}, {"steps": 3}, {"batch_size": 60}, {"embedding_size": 32}])
@@ -142,19 +137,29 @@ def test_a_search_in_the_notebook_itself_replaces_the_committed_one():
     assert specs("10", "PFML", **values) == specs("10", "PFML", untuned=True, protocol="mlrc")
 
 
-def test_show_names_the_search(capsys):
+def test_config_names_the_search(capsys):
     searched("11", "PFML")
-    arguments = ["--profile", "small", "-p", "dataset", "glyphs"]
-    assert cli.main(["config", "11", *arguments, "-p", "delta", "0.25"]) == 0
+    given = ["--profile", "small", "-p", "dataset", "glyphs", "-p", "delta", "0.25"]
+    assert cli.main(["config", "11", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
     source = "search, 24 runs, glyphs, head"
     block = lines[lines.index("PFML label_noise=0 (conventional; 1 seeds)") + 1 :]
     origin = {line.split()[0]: line for line in block[: block.index("")]}
     assert all(source in origin[name] for name in ("lr", "head_lr", "loss_lr.proxies"))
     assert source not in origin["loss.alpha"] + origin["loss.delta"] and "reader" in origin["loss.delta"]
-    assert sum(source in line for line in lines) == 3 * 3, (
-        "nothing else: both seeds at level 0, of which the first keeps its evaluations, and level 0.2"
-    )
+    assert sum(source in line for line in lines) == 3 * 3, "level 0, its first seed with its evaluations, level 0.2"
+
+
+def saved(given, methods_of=("PFML",)):
+    """A table of runs that were never trained, with what its record says of searches."""
+    row = {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "metric": "R@1"}
+    rows = [row | {"method": method, "value": 50.0, "seed": seed} for method in methods_of for seed in range(2)]
+    made = {"device": "CPU", "rounding": "as one"}
+    finished = [
+        runs.RunResult(spec, str(spec.seed), None, "glyphs", [], {"seconds": 1.0}, made, False, "", "")
+        for spec in specs("10", "PFML")
+    ]
+    return saving.save(results.frame(rows), given, runs=finished)
 
 
 def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
@@ -162,37 +167,23 @@ def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
     given = params_of("10")
     table = pd.DataFrame({"method": ["PFML", "CPML", "ProxyAnchor", "PFML"]})
     assert Execution(catalogue.find("10"), given).trials(table) == {"PFML": 16, "CPML": 16, "ProxyAnchor": 0}
-    rows = [
-        {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": method}
-        | {"metric": "R@1", "value": 50.0, "seed": seed}
-        for method in ("PFML", "ProxyAnchor")
-        for seed in range(2)
-    ]
-    path = saving.save(results.frame(rows), given, runs=[_finished(spec) for spec in specs("10", "PFML")])
+    path = saved(given, ("PFML", "ProxyAnchor"))
     made = json.loads(path.with_suffix(".json").read_text())
     (digest,) = {record["sha256"] for record in given.searches().values() if record["method"] == "PFML"}
     assert made["searches"] == {"PFML": {"file": given.search_name("PFML"), "trials": 16, "sha256": digest}}
-    (saved,) = stored.stored(given.notebook, path.parents[1])
-    assert saved.trials == {"PFML": 16, "ProxyAnchor": 0}
-
-
-def _finished(spec) -> runs.RunResult:
-    made = {"device": "CPU", "rounding": "as one"}
-    return runs.RunResult(spec, str(spec.seed), None, "glyphs", [], {"seconds": 1.0}, made, False, "", "")
+    (there,) = stored.stored(given.notebook, path.parents[1])
+    assert there.trials == {"PFML": 16, "ProxyAnchor": 0}
 
 
 def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RECORD", str(tmp_path / "results"))
     searched("10", "PFML")
-    given = params_of("10")
-    row = {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": "PFML"}
-    table = results.frame([row | {"metric": "R@1", "value": 50.0}])
-    saving.save(table, given, runs=[_finished(spec) for spec in specs("10", "PFML")])
+    saved(params_of("10"))
     assert searches.outdated(tmp_path / "results") == {}
     (path,) = search.folder("small").glob("*.json")
     path.write_text(signed(search.read(path) | {"made": "by another"}))
-    (name,) = searches.outdated(tmp_path / "results")
-    assert name.startswith("small/10_pfml_retrieval") and searches.outdated(tmp_path / "results")[name] == [path.name]
+    ((name, files),) = searches.outdated(tmp_path / "results").items()
+    assert name.startswith("small/10_pfml_retrieval") and files == [path.name]
 
 
 def test_the_table_of_searches_has_default_median_and_best():
@@ -241,26 +232,17 @@ def test_what_learns_without_labels_is_trained_on_a_fold_and_scored_on_its_valid
     assert 0.05 < one < 0.95 and one != other
 
 
-def test_a_method_without_ranges_cannot_be_searched(monkeypatch):
+def test_a_method_without_ranges_cannot_be_searched_and_ablations_of_published_settings_have_none(monkeypatch):
+    assert [searched(number) for number in ("52", "55")] == [{}, {}]
     without = METHODS | {"PFML": dataclasses.replace(METHODS["PFML"], search_space=None)}
     monkeypatch.setattr(papers, "methods", lambda: without)
     with pytest.raises(ValueError, match="PFML cannot be searched: its record states no ranges"):
-        searches.wanted([catalogue.find("10")], lambda study: study.configured(TINY), ["PFML"])
-
-
-def test_ablations_of_published_settings_have_no_search():
-    assert [searched(number) for number in ("52", "55")] == [{}, {}]
+        searched("10", "PFML")
 
 
 def test_what_learns_without_labels_is_tuned_as_all_others():
-    names = ("PLM", "STML-style", "NT-Xent", "K-Means")
-    by_method = searched("50", *names)
-    assert {name: sorted(by_method[name]["found"]["options"]) for name in names} == {
-        "PLM": ["delta", "lr", "n_alpha", "n_beta"],
-        "STML-style": ["delta", "lr", "sigma"],
-        "NT-Xent": ["lr", "temperature"],
-        "K-Means": ["lr", "temperature"],
-    }
+    by_method = searched("50", "PLM", "STML-style", "NT-Xent", "K-Means")
+    assert all("lr" in record["found"]["options"] for record in by_method.values()) and len(by_method) == 4
     tuned = {spec.setting: spec for spec in specs("50", "PLM") if spec.seed == 0}
     options = by_method["PLM"]["found"]["options"]
     assert tuned[""].lr == options["lr"] and tuned[""].loss_options["delta"] == options["delta"]
@@ -296,9 +278,8 @@ def test_searches_run_side_by_side_with_all_their_runs(tmp_path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_of_one_search_lets_the_others_end(monkeypatch, tmp_path, jobs):
     """In a process of its own nothing of this test's changes holds: a spec whose images are not there fails at once."""
-    about = {"method": "A", "methods": [], "conditions": {}}
-    spec = specs("10", "PFML")[0].replace(dataset="cub")
+    how = {"spec": specs("10", "PFML")[0].replace(dataset="cub"), "ranges": {}}
+    how["about"] = {"method": "A", "methods": [], "conditions": {}}
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "absent"))
-    every = [{"spec": spec, "ranges": {}, "path": tmp_path / f"{name}.json", "about": about} for name in "AB"]
     with pytest.raises(ValueError, match=r"(?s)2 of 2 searches failed.*  A: .*cub.*  B: "):
-        searches.run(every, jobs=jobs)
+        searches.run([how | {"path": tmp_path / f"{name}.json"} for name in "AB"], jobs=jobs)

@@ -9,7 +9,6 @@ from experiments.files import repository_root
 from experiments.report import catalogue, show
 
 ROOT = repository_root()
-NOTEBOOKS = catalogue.studies()
 
 
 def shown(capsys, *arguments) -> str:
@@ -29,6 +28,7 @@ def test_what_the_reader_gave_is_the_readers_even_where_it_equals_the_profile(ca
     assert re.search(r"\n  lr  +0\.001  +0\.0001  +reader  +command line  +Table 8 ", text)
     assert re.search(r"\n  steps  +50  +profile quick  +experiments/profiles\.py:\d+\n", text)
     assert "PFML delta_rep=0.3 (conventional; 3 seeds)" in text
+    assert text.count("\n  backbone ") == text.count("\n  scheme ") == 1, "what all methods share is printed once"
     assert settings("10", "PFML", alpha=4.0)["loss.alpha"][:3] == (4.0, 3.0, "reader")
 
 
@@ -60,13 +60,8 @@ def test_a_value_is_found_in_the_line_that_decides_it(setting, file, line, capsy
     assert re.search(line, (ROOT / file).read_text(encoding="utf8").splitlines()[int(number) - 1])
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize("name", catalogue.studies())
 @pytest.mark.parametrize("profile", ["small", "paper"])
 def test_every_notebook_is_shown_without_data(name, profile, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "absent"))
     assert name in shown(capsys, name, "--profile", profile)
-
-
-def test_what_all_methods_share_is_printed_once(capsys):
-    text = shown(capsys, "20")
-    assert text.count("\n  backbone ") == text.count("\n  dataset ") == 1
