@@ -23,10 +23,6 @@ class Ledger(NamedTuple):
     here: Mapping[str, str]
 
 
-class LedgerParams(Params):
-    """The parameters of notebook 92; whatever they are, it reads the tables of all profiles."""
-
-
 def squares(ledger: Ledger) -> Figure:
     """The verdict of every claim here at a glance, with k of n."""
     rows = []
@@ -38,4 +34,4 @@ def squares(ledger: Ledger) -> Figure:
     return comparisons.verdict_squares(pd.DataFrame(rows))
 
 
-Claims = Study("92_claims", LedgerParams, saves=False)
+Claims = Study("92_claims", Params, saves=False)  # whatever its parameters, it reads the same tables
