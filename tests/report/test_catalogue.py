@@ -82,7 +82,7 @@ def test_the_ledger_and_the_first_screen_have_it(toy, monkeypatch):
         monkeypatch.setattr(claims, name, lambda rows=rows: rows)
     for by_claim in (verdicts.deciding, verdicts.here):  # of lines that stay; later tests have what was before
         monkeypatch.setattr(verdicts, by_claim.__name__, functools.cache(by_claim.__wrapped__))
-    (axis,) = ledger.squares(verdicts.made()).axes
+    (axis,) = ledger.squares(verdicts.lines(), verdicts.here()).axes
     assert "Toy paper" in [label.get_text() for label in axis.get_yticklabels()]
     assert verdicts.here()["toy-01"] == "not run"
 
