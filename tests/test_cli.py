@@ -31,13 +31,6 @@ def copy(tmp_path, monkeypatch):
     pages.forget()
 
 
-def rewritten(table, rows, made=None):
-    """As if these rows had been saved."""
-    made = made or provenance.record(table)
-    table.write_text(saving.to_csv(rows))
-    provenance.seal(table, made)
-
-
 def test_pages_refuse_costs_that_somebody_edited(copy, capsys):
     costs = copy / "26_nivmf_cost_and_samples.cost.csv"
     lines = costs.read_text().splitlines()
@@ -46,47 +39,43 @@ def test_pages_refuse_costs_that_somebody_edited(copy, capsys):
     assert f"{costs} is not what was saved" in error and "`make results`" in error
 
 
-@pytest.mark.parametrize("named", [[], [MAGNET]])
-def test_a_committed_table_of_older_code_is_named_and_the_command_fails(named, copy, tmp_path, capsys):
-    build = tmp_path / "build" / "quick"
-    build.mkdir(parents=True)
+@pytest.fixture
+def build(copy):
+    """A build folder with one notebook and its table as committed."""
+    folder = copy.parents[1] / "build" / "quick"
+    folder.mkdir(parents=True)
     for path in copy.glob(f"{MAGNET}.*"):
-        shutil.copy(path, build)
+        shutil.copy(path, folder)
     notebook = {"cells": [], "metadata": {"papermill": {"duration": 1.0}}}
-    (build / f"{MAGNET}.ipynb").write_text(json.dumps(notebook))
-    arguments = ["summary", str(build), *named]
-    assert cli.main(arguments) == 0
-    rows = saving.read(copy / f"{MAGNET}.csv")
-    rewritten(copy / f"{MAGNET}.csv", rows.assign(value=rows["value"] * (1 + 1e-5)))
-    assert cli.main(arguments) == 1
-    named = f"results/quick/{MAGNET}.csv is not what the present code makes: "
-    assert named in capsys.readouterr().out
+    (folder / f"{MAGNET}.ipynb").write_text(json.dumps(notebook))
+    return folder
 
 
-def test_accept_checks_everything_before_it_replaces_anything(copy, capsys, monkeypatch):
+def test_a_committed_table_of_older_code_is_named_and_the_command_fails(copy, build, capsys):
+    arguments, table = ["summary", str(build)], copy / f"{MAGNET}.csv"
+    assert cli.main(arguments) == cli.main([*arguments, MAGNET]) == 0
+    rows, made = saving.read(table), provenance.record(table)
+    table.write_text(saving.to_csv(rows.assign(value=rows["value"] * (1 + 1e-5))))
+    provenance.seal(table, made)  # as if these rows had been saved
+    for named in ([], [MAGNET]):
+        capsys.readouterr()
+        assert cli.main([*arguments, *named]) == 1
+        assert f"results/quick/{MAGNET}.csv is not what the present code makes: " in capsys.readouterr().out
+
+
+def test_accept_checks_everything_before_it_replaces_anything(copy, build, capsys, monkeypatch):
+    accepted: list[str] = []
+    monkeypatch.setattr(regression, "accept", accepted.extend)
+    (build / f"{MAGNET}.csv").write_text("")
+    assert f"{MAGNET}.csv is not what was saved" in said(["update-golden", "30"], capsys)
     monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
-    monkeypatch.setattr(regression, "accept", lambda *_: pytest.fail("accepted"))
     assert "no notebook 'nosuch'" in said(["update-golden", "nosuch"], capsys)
     for part in (".csv", ".json", ".cost.csv"):
         (copy / f"00_tour{part}").unlink(missing_ok=True)
     assert "no tables of 00_tour; make results ONLY=00_tour" in said(["update-golden", "00", "10"], capsys)
-
-
-def test_accept_takes_what_is_published_where_nothing_was_built(copy, monkeypatch):
-    accepted: list[str] = []
-    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
-    monkeypatch.setattr(regression, "accept", accepted.extend)
+    assert accepted == []
+    shutil.rmtree(build)  # what is published is taken where nothing was built
     assert cli.main(["update-golden", "30"]) == 0 and accepted == [MAGNET]
-
-
-def test_accept_refuses_a_damaged_table_of_the_build(copy, capsys, monkeypatch):
-    monkeypatch.setattr(regression, "accept", lambda *_: pytest.fail("accepted"))
-    build = copy.parents[1] / "build" / "quick"
-    build.mkdir(parents=True)
-    for path in copy.glob(f"{MAGNET}.*"):
-        shutil.copy(path, build)
-    (build / f"{MAGNET}.csv").write_text("")
-    assert f"{MAGNET}.csv is not what was saved" in said(["update-golden", "30"], capsys)
 
 
 GRID = {"half": "{", "empty": "[]", "grid": json.dumps({"profile": "quick", "executions": {MAGNET: {}}})}

@@ -1,4 +1,4 @@
-"""Notebooks that fail in a build, each in its way: nothing half goes to results/, and the next build does the rest."""
+"""Notebooks that fail in a build or in `make test`: each is named, nothing half is published, the rest is done."""
 
 import os
 import shutil
@@ -92,3 +92,40 @@ def test_what_fails_is_named_and_publishes_nothing_and_is_all_that_the_next_buil
 
 def executed(repository: Path) -> list[str]:
     return (repository / "executed").read_text().split()
+
+
+NAME = "30_meanfield_magnet"  # trains nothing
+BROKEN_METRIC = """
+from experiments.meanfield import magnet
+right = magnet.field_offset
+magnet.field_offset = lambda *given: 1 + right(*given)
+"""
+
+
+def checked_anew(folder: Path, first_cell: str = "") -> subprocess.CompletedProcess:
+    """The notebook with a cell in front of its others, as `make nbval` treats it."""
+    notebook = nbformat.read(ROOT / "notebooks" / f"{NAME}.ipynb", as_version=4)
+    if first_cell:
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(first_cell, execution_count=0))
+    nbformat.write(notebook, folder / f"{NAME}.ipynb")
+    return subprocess.run(
+        [sys.executable, ROOT / "workflow" / "fresh.py", folder / f"{NAME}.ipynb"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_notebook_as_it_is_passes_and_a_broken_one_fails(tmp_path):
+    passed = checked_anew(tmp_path)
+    assert passed.returncode == 0, passed.stdout + passed.stderr
+    assert NAME in passed.stdout and " 0 outside their tolerance" in passed.stdout
+
+    raises = checked_anew(tmp_path, "raise RuntimeError('broken on purpose')")
+    assert raises.returncode != 0 and "broken on purpose" in raises.stdout
+
+    wrong = checked_anew(tmp_path, BROKEN_METRIC)
+    assert wrong.returncode != 0 and "within tolerance of the golden run: no" in wrong.stdout
+    assert " 0 outside their tolerance" not in wrong.stdout

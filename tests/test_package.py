@@ -8,35 +8,19 @@ import clean_environment
 import pytest
 
 import dmlrepro
+from dmlrepro import extras
 from experiments import cli
 
-ROOT = Path(__file__).parents[1]
-
-TRAIN = """
-import importlib.util, torch
+EXAMPLE = Path(__file__).parents[1] / "examples" / "plain.py"
+INSTALLED = """
+import importlib.util
 from pathlib import Path
-from dmlrepro import losses, metrics, samplers, vmf
-from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_linear, potential_field, unlabelled
+from dmlrepro import losses, metrics, vmf
+from dmlrepro.losses import chance_constrained, piecewise_linear, unlabelled
 
 assert importlib.util.find_spec("scipy") is None and "site-packages" in metrics.__file__
-package = Path(metrics.__file__).parent
-assert (package / "py.typed").exists() and importlib.util.find_spec("experiments") is None
-torch.manual_seed(0)
-labels = torch.arange(20) % 4
-images = torch.randn(4, 6)[labels] + 0.1 * torch.randn(20, 6)
-network = torch.nn.Linear(6, 8)
-loss = potential_field.PotentialFieldLoss(num_classes=4, embedding_size=8, proxies_per_class=2)
-assert losses.NormSoftmax(4, 8)(network(images), labels) > 0
-optimizer = torch.optim.Adam([*network.parameters(), *loss.parameters()], lr=1e-2)
-values = []
-for batch in samplers.m_per_class(labels, 8, 2, 10, torch.Generator().manual_seed(0)):
-    value = loss(network(images[batch]), labels[batch])
-    optimizer.zero_grad()
-    value.backward()
-    optimizer.step()
-    values.append(value.item())
-assert len(values) == 10 and values[-1] < values[0], values
-assert metrics.retrieval(network(images), labels)["R@1"] > 0.9
+assert (Path(metrics.__file__).parent / "py.typed").exists() and importlib.util.find_spec("experiments") is None
+losses.NormSoftmax(4, 8)
 """
 
 MISSING = """
@@ -74,9 +58,10 @@ def files_below(folder: Path) -> set[Path]:
 def test_training_and_evaluating_need_torch_and_numpy_only_and_leave_no_file(environment):
     python, folder = environment
     before = files_below(folder)
-    finished = clean_environment.run(python, "-c", TRAIN, folder=folder)
-    assert finished.returncode == 0, finished.stderr
-    assert files_below(folder) == before
+    for arguments in (("-c", INSTALLED), ("-B", str(EXAMPLE))):
+        finished = clean_environment.run(python, *arguments, folder=folder)
+        assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.count("R@1") == 4 and files_below(folder) == before
 
 
 @pytest.mark.slow
@@ -93,23 +78,17 @@ def test_what_an_extra_brings_is_named_where_it_is_missing(environment):
     assert all("'dmlrepro[notebooks]'" in remedy for _, _, remedy in messages)
 
 
+def test_what_is_missing_is_named_with_the_extra_that_brings_it():
+    extras.require("scikit-learn", "sklearn")
+    with pytest.raises(ModuleNotFoundError, match=r"no-such-package is not installed.*dmlrepro\[notebooks\]") as caught:
+        extras.require("no-such-package")
+    assert caught.value.name == "no_such_package"
+
+
 def test_the_wheel_lists_no_file_of_the_experiments(tmp_path):
     with zipfile.ZipFile(clean_environment.wheel(tmp_path)) as wheel:
         names = {Path(name).parts[0] for name in wheel.namelist()}
     assert {name for name in names if not name.endswith(".dist-info")} == {"dmlrepro"}
-
-
-@pytest.mark.slow
-def test_the_command_line_without_the_extras(environment):
-    python, folder = environment
-    start = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from experiments import cli; sys.exit(cli.main(sys.argv[1:]))"
-    )
-    shown = clean_environment.run(python, "-B", "-c", start, "--version", folder=folder)
-    assert shown.stdout == f"dmlrepro {dmlrepro.__version__}\n"
-    refused = clean_environment.run(python, "-B", "-c", start, "backbones", folder=folder)
-    assert refused.returncode == 2
-    assert refused.stderr == "dmlrepro: pandas is not installed; pip install 'dmlrepro[notebooks]'\n"
 
 
 def test_the_version_is_that_of_the_installed_package(capsys):

@@ -233,12 +233,6 @@ def test_a_regulariser_of_embeddings_is_added_in_float32():
     torch.testing.assert_close(value, expected)
 
 
-def test_a_name_that_is_no_loss_is_told():
-    assert set(NAMES) <= set(dir(library))
-    with pytest.raises(AttributeError, match=r"no attribute 'PFLM'; dir\(dmlrepro.pml\)"):
-        library.PFLM  # noqa: B018
-
-
 def test_class_vectors_are_found_behind_the_librarys_base_class():
     for name, shape in (("SoftTriple", (6, 10, D)), ("ArcFace", (6, 1, D)), ("PFML", (6, 15, D))):
         found = baselines.proxies_of(getattr(library, name)(6, D))

@@ -11,12 +11,16 @@ from dmlrepro import retrieval
 ROUTES = ("faiss", "torch", "float64")
 
 
+def take(route, patch):
+    """Rank galleries of any size by one of the three routes."""
+    patch.setattr(retrieval, "SMALLEST_SEARCH", math.inf if route == "float64" else 0)
+    patch.setattr(retrieval, "LONGEST_LIST", 1)
+    patch.setattr(retrieval, "FAISS_CANDIDATES", 10**6 if route == "faiss" else 0)
+
+
 @pytest.fixture(params=ROUTES)
 def route(request, monkeypatch):
-    """Rank galleries of any size by one of the three routes."""
-    monkeypatch.setattr(retrieval, "SMALLEST_SEARCH", math.inf if request.param == "float64" else 0)
-    monkeypatch.setattr(retrieval, "LONGEST_LIST", 1)
-    monkeypatch.setattr(retrieval, "FAISS_CANDIDATES", 10**6 if request.param == "faiss" else 0)
+    take(request.param, monkeypatch)
     searched, search = [], retrieval._searched_by_faiss
     monkeypatch.setattr(retrieval, "_searched_by_faiss", lambda *how: searched.append(1) or search(*how))
     yield request.param
@@ -25,9 +29,7 @@ def route(request, monkeypatch):
 
 def by(route, call):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retrieval, "SMALLEST_SEARCH", math.inf if route == "float64" else 0)
-        patch.setattr(retrieval, "LONGEST_LIST", 1)
-        patch.setattr(retrieval, "FAISS_CANDIDATES", 10**6 if route == "faiss" else 0)
+        take(route, patch)
         return call()
 
 
@@ -129,35 +131,28 @@ def test_measures_are_those_of_the_lists(route, place, distance):
     assert all(torch.equal(values[name], expected[name].double()) for name in values)
 
 
-def random_points(size, dim, generator):
-    return torch.randn(size, dim, generator=generator)
-
-
-def tied_points(size, dim, generator):
-    """Every point has many twins, so that every list ends within a tie."""
-    return torch.randint(-1, 2, (size, min(dim, 3)), generator=generator).float() + 0.25
-
-
-def near_duplicates(size, dim, generator):
+def near_duplicates(size, generator):
     """Groups of 40 closer to each other than float32 resolves, scattered over the gallery."""
-    points = torch.randn(size // 40, dim, generator=generator).double().repeat(40, 1)
-    return points + 1e-8 * torch.randn(len(points), dim, generator=generator, dtype=torch.float64)
+    points = torch.randn(size // 40, 80, generator=generator).double().repeat(40, 1)
+    return points + 1e-8 * torch.randn(size, 80, generator=generator, dtype=torch.float64)
 
 
-def collapsed_points(size, dim, generator):
-    """All cosines lie between 0.9999 and 1."""
-    return 1 + 1e-3 * torch.randn(size, dim, generator=generator)
-
-
-KINDS = (random_points, tied_points, near_duplicates, collapsed_points)
+KINDS = {  # 80 dimensions are two products
+    "random": lambda size, generator: torch.randn(size, 80, generator=generator),
+    # every point has many twins, so that every list ends within a tie
+    "tied": lambda size, generator: torch.randint(-1, 2, (size, 3), generator=generator).float() + 0.25,
+    "near duplicates": near_duplicates,
+    # all cosines lie between 0.9999 and 1
+    "collapsed": lambda size, generator: 1 + 1e-3 * torch.randn(size, 80, generator=generator),
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_route_gives_the_same_bytes(kind, monkeypatch):
     generator = torch.Generator().manual_seed(1)
-    points = kind(1400, 80, generator)  # 80 dimensions are two products
+    points = KINDS[kind](800, generator)
     labels = torch.randint(100, (len(points),), generator=generator)
-    some, ids = torch.arange(0, 1400, 9), torch.arange(1400)
+    some, ids = torch.arange(0, 800, 9), torch.arange(800)
     anew = ranked_anew(monkeypatch)
     for call in (
         lambda: {"lists": retrieval.nearest(points, 20)},
@@ -173,9 +168,9 @@ def test_every_route_gives_the_same_bytes(kind, monkeypatch):
             found = by(route, call)
             assert found.keys() == expected.keys()
             assert all(torch.equal(found[name], expected[name]) for name in expected)
-            if kind is random_points and len(next(iter(found.values()))) == 1400:
+            if kind == "random" and len(next(iter(found.values()))) == 800:
                 assert sum(anew) <= 20  # the search decides nearly all by itself
-            if kind is tied_points:
+            if kind == "tied":
                 assert sum(anew)  # a tie of more than the spare candidates is for float64 to order
 
 

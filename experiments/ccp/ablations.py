@@ -4,6 +4,7 @@ Every run is validated on a third of the train classes, as the paper's are. The 
 notebooks 42, 43 and 44 wherever their parameters agree.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -104,7 +105,8 @@ def solved(run: RunResult) -> list[list[float]] | None:
     return load_file(path)["_extra_state"].tolist() if path.is_file() else None
 
 
-LambdaProxies = ccp_study(
+_ablation = functools.partial(ccp_study, measures=courses_of, claims=TESTS)
+LambdaProxies = _ablation(
     "42_ccp_ablation_lambda_proxies",
     parameters(CcpOptions, projections=tuple[Number, ...], numbers=tuple[Whole, ...]),
     lambda_and_proxies,
@@ -115,10 +117,8 @@ LambdaProxies = ccp_study(
         "paper": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0)},
     },
     references={"projections": (2e-4, 0.0)},
-    measures=courses_of,
-    claims=TESTS,
 )
-Pool = ccp_study(
+Pool = _ablation(
     "43_ccp_ablation_pool",
     # pools: beside the pool that is as large as the number of proxies, a random choice
     parameters(CcpOptions, numbers=tuple[Whole, ...], pools=tuple[Whole, ...]),
@@ -130,10 +130,8 @@ Pool = ccp_study(
         "paper": {"numbers": (1, 2, 4, 8, 12), "pools": (12, 16, 20)},
     },
     references={"pools": (12,)},
-    measures=courses_of,
-    claims=TESTS,
 )
-Alternating = ccp_study(
+Alternating = _ablation(
     "44_ccp_ablation_alternating",
     parameters(
         CcpOptions,
@@ -145,14 +143,10 @@ Alternating = ccp_study(
         "*": {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
         "quick": {"losses": ("C2", "MS"), "over": ("ProxyAnchor",)},
     },
-    measures=courses_of,
-    claims=TESTS,
 )
-BatchSize = ccp_study(
+BatchSize = _ablation(
     "45_ccp_ablation_batch_size",
     parameters(CcpOptions, sizes=tuple[Whole, ...]),
     batch_sizes,
     profiles={"*": {"sizes": (16, 32, 64, 128)}, "quick": {"sizes": (16, 32, 128)}},
-    measures=courses_of,
-    claims=TESTS,
 )

@@ -16,7 +16,7 @@ from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radiu
 from experiments.ccp.ablations import courses_of
 from experiments.ccp.claims import TESTS
 from experiments.ccp.methods import CcpOptions, ccp_runs, ccp_study, decided
-from experiments.params import Choice, Count, Whole, parameters
+from experiments.params import Count, Whole, parameters
 from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
 from experiments.training import batches
 from experiments.training.records import measurement
@@ -24,28 +24,18 @@ from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-def digits_decided(choice: Choice) -> dict[str, Any]:
-    return decided(choice) | {"proxies_per_class": 4, "pool_size": 16}
+def radius(params: Any) -> list[RunSpec]:
+    """Fig. 3, on the classes that are not trained on: one problem to its end, CCP after each number of problems and to
+    its end."""
+    specs = ccp_runs(["untrained", "C2-Proxy"], params)
+    for number in params.problems:
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
+    return specs + ccp_runs(["C2-CCP-L"], params)
 
 
 def mnist(params: Any) -> list[RunSpec]:
-    """Fig. 2: one problem to its end, CCP after each number of problems and to its end, and samples for proxies."""
-    specs = ccp_runs(["untrained", "C2-Proxy"], params)
-    specs += _after_each(params) + ccp_runs(["C2-CCP-L"], params)
-    return specs + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", scheme={"samples": True})
-
-
-def radius(params: Any) -> list[RunSpec]:
-    """Fig. 3: the same on the classes that are not trained on."""
-    return ccp_runs(["untrained", "C2-Proxy"], params) + _after_each(params) + ccp_runs(["C2-CCP-L"], params)
-
-
-def _after_each(params: Any) -> list[RunSpec]:
-    return [
-        run
-        for number in params.problems
-        for run in ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
-    ]
+    """Fig. 2: the same, and samples for proxies."""
+    return radius(params) + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", scheme={"samples": True})
 
 
 def proxies_of(run: RunResult, params: Any) -> list:
@@ -229,7 +219,7 @@ Mnist = ccp_study(
     "40_ccp_mnist",
     parameters(CcpOptions, problems=tuple[Whole, ...]),  # after so many the space is looked at
     mnist,
-    decides=digits_decided,
+    decides=lambda choice: decided(choice) | {"proxies_per_class": 4, "pool_size": 16},
     profiles={
         "*": {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
         "quick": {"embedding_size": 8, "problems": (1, 2)},

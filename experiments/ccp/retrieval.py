@@ -41,11 +41,6 @@ def retrieval(params: Any) -> list[RunSpec]:
     return expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
 
 
-def conventional(params: Any) -> list[RunSpec]:
-    """Tables III and IV: CCP beside the best of the others."""
-    return expand_seeds(specs_of(params), params)
-
-
 def retrieval_table(finished: Iterable, params: Any) -> pd.DataFrame:
     """The rows of the runs and the `steps` they took, and below them how far the metrics tell the methods apart."""
     finished = list(finished)
@@ -108,11 +103,12 @@ Retrieval = ccp_study(
     },
     claims=TESTS,
 )
+# Tables III and IV: CCP beside the best of the others
 Conventional = ccp_study(
     "47_ccp_conventional",
     # evaluations on the test set end a projection, as in the paper
     parameters(CcpOptions, methods=(tuple[str, ...], ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS"))),
-    conventional,
+    lambda params: expand_seeds(specs_of(params), params),
     profiles={"*": {"protocol": "conventional"}},
     measures=courses_of,
     claims=TESTS,

@@ -1,7 +1,8 @@
 """Charts of numbers: dots and ablations of tables, lines, and curves over the steps of training.
 
-Filled marks and lines are means over seeds, small circles single seeds; from MIN_SEEDS seeds on there are 95 % t
-intervals. Published values are hollow, in panels of their own. `names` says how a paper calls and colours things.
+Filled marks and lines are means over seeds. From MIN_SEEDS seeds on there are 95 % t intervals; small circles are
+single seeds, of fewer than MANY. Published values are hollow, in panels of their own. `names` says how a paper calls
+and colours things.
 """
 
 import itertools
@@ -23,6 +24,7 @@ from experiments.figures.style import PLAIN, Names, check, described, legend, li
 
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE"]  # lines that are not a method's
 FLOORS = {"untrained": "--", START: ":"}  # lines of networks before training
+MANY = 10  # from so many seeds on the interval says it, and circles would cover it
 SHARES = ("label_noise",)  # settings that are fractions and shown in percent
 
 
@@ -109,12 +111,12 @@ def _said(name: str, value: float | str, names: Names) -> str:
 
 
 def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) -> None:
-    """Mean, single runs and, from MIN_SEEDS on, the interval of a row; the mean as a number right of the panel, where
-    nothing is drawn."""
+    """The mean of a row, its single runs if these are few, and its interval from MIN_SEEDS on; the mean as a number
+    right of the panel, where nothing is drawn."""
     shade = names.color(method)
     if len(values) >= MIN_SEEDS:
-        axis.plot(t_interval(values), [y, y], color=shade, linewidth=2, zorder=2)
-    if len(values) > 1:
+        axis.plot(t_interval(values), [y, y], color="0.15", linewidth=1.5, zorder=5)
+    if 1 < len(values) < MANY:
         single: dict[str, Any] = {"s": 13, "facecolor": "white", "edgecolor": "0.4", "linewidth": 0.7}
         axis.scatter(values, np.full(len(values), y), zorder=3, **single)
     mean: dict[str, Any] = {"s": 44, "facecolor": shade, "edgecolor": "0.2", "linewidth": 0.6}  # pale ones too are seen
@@ -124,9 +126,10 @@ def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) ->
 
 
 def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float], percent: bool) -> None:
-    """Limits that hold all runs and intervals, and lines at the floors that are not far outside, or at all where there
-    is little else to compare with; else there is an arrow to them."""
-    ends = np.concatenate([*rows, *(t_interval(values) for values in rows if len(values) >= MIN_SEEDS)])
+    """Limits that hold all that is drawn of the rows, and lines at the floors that are not far outside, or at all where
+    there is little else to compare with; else there is an arrow to them."""
+    drawn = [values for values in rows if len(values) < MANY]
+    ends = np.concatenate([*drawn, *(t_interval(values) for values in rows if len(values) >= MIN_SEEDS)])
     low, high = ends.min(), ends.max()
     width = (high - low) or 0.1 * abs(high) or 1.0
     reach = 0.6 * width if len(rows) > 2 else math.inf
@@ -263,8 +266,8 @@ def _lighter(color: str, steps: int) -> tuple:
 
 
 def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
-    """Mean and single seeds of a (seeds, levels) frame, from MIN_SEEDS seeds on with a t interval, drawn so many points
-    beside their level."""
+    """Means of a (seeds, levels) frame, single seeds where these are few, from MIN_SEEDS seeds on a t interval, drawn
+    so many points beside their level."""
     from matplotlib.transforms import ScaledTranslation
 
     if by_seed.shape[1] == 2:  # between two levels nothing is known
@@ -273,14 +276,16 @@ def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **h
     for level in by_seed:
         values = by_seed[level].dropna().to_numpy()
         if len(values) >= MIN_SEEDS:
-            lines += axis.plot([level, level], t_interval(values), color=color, linewidth=1)
-    levels, values = by_seed.stack().reset_index()[["x", 0]].to_numpy().T
-    rings = axis.scatter(levels, values, s=16, facecolor="none", edgecolor=color, linewidth=0.9)
+            lines += axis.plot([level, level], t_interval(values), color=color, linewidth=1.5)
+    few = by_seed.loc[:, by_seed.count() < MANY].melt(var_name="level").dropna()
+    if len(few):
+        rings = axis.scatter(few["level"], few["value"], s=16, facecolor="none", edgecolor=color, linewidth=0.9)
     # shifted only now, after the axis has taken the limits of the data
     place = axis.transData + ScaledTranslation(aside / 72, 0, axis.figure.dpi_scale_trans)
     for line in lines:
         line.set_transform(place)
-    rings.set_offset_transform(place)
+    if len(few):
+        rings.set_offset_transform(place)
 
 
 def _statistics(rows: pd.DataFrame) -> str:
@@ -291,7 +296,8 @@ def _statistics(rows: pd.DataFrame) -> str:
     interval = ", 95 % t intervals" if counts.max() >= MIN_SEEDS else ""
     n = f"{counts.min()}" + (f" to {counts.max()}" if counts.max() > counts.min() else "")
     unit = "repetitions" if set(rows["dataset"]) == {tables.SYNTHETIC} else "seeds"
-    return f"means{interval} and single runs, n = {n} {unit}"
+    single = " and single runs" if counts.min() < MANY else ""
+    return f"means{interval}{single}, n = {n} {unit}"
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------

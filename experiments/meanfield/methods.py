@@ -51,26 +51,22 @@ def _traditional(dataset: str) -> dict[str, Setting]:
 
 
 TRADITIONAL = {dataset: _traditional(dataset) for dataset in _DROPS}
+
+
+def _of_loss(said: str, **values: float) -> dict[str, Setting]:
+    return {f"loss.{name}": Setting(value, f"{_SEC_4}: {said!r}") for name, value in values.items()}
+
+
+_FIELD_RATE = {"loss_lr.mean_fields": Setting(FIELD_LR, f"{_SEC_4}: 'that for mean fields to 2 x 10^-1'")}
+_PROXY_RATE = {"loss_lr.*": Setting(0.01, f"{_SEC_4}: 'the learning rate for proxies to 10^-2'")}
 # {method: what is published of its loss under the traditional protocol}
 LOSSES: dict[str, dict[str, Setting]] = {
-    "MFCont": {
-        **{f"loss.{name}": Setting(value, f"{_SEC_4}: '(0.02, 0.3, 0)'") for name, value in MARGINS.items()},
-        "loss.regularization": Setting(0.0, f"{_SEC_4}: '(0.02, 0.3, 0)'"),
-        "loss_lr.mean_fields": Setting(FIELD_LR, f"{_SEC_4}: 'that for mean fields to 2 x 10^-1'"),
-    },
-    "MFCWMS": {
-        **{f"loss.{name}": Setting(value, f"{_SEC_4}: '(0.01, 80, 0.8, 0)'") for name, value in SHARPNESS.items()},
-        "loss.regularization": Setting(0.0, f"{_SEC_4}: '(0.01, 80, 0.8, 0)'"),
-        "loss_lr.mean_fields": Setting(FIELD_LR, f"{_SEC_4}: 'that for mean fields to 2 x 10^-1'"),
-    },
+    "MFCont": _of_loss("(0.02, 0.3, 0)", **MARGINS, regularization=0.0) | _FIELD_RATE,
+    "MFCWMS": _of_loss("(0.01, 80, 0.8, 0)", **SHARPNESS, regularization=0.0) | _FIELD_RATE,
     "MFNCA": {"loss.alpha": NOT_REPORTED, "loss_lr.mean_fields": NOT_REPORTED},
     "Cont": dict.fromkeys(("loss.positive_margin", "loss.negative_margin"), NOT_REPORTED),
     "CWMS": dict.fromkeys(("loss.alpha", "loss.beta", "loss.delta"), NOT_REPORTED),
-    "ProxyAnchor": {
-        "loss.alpha": Setting(32.0, f"{_SEC_4}: '(32, 10^-1)'"),
-        "loss.margin": Setting(0.1, f"{_SEC_4}: '(32, 10^-1)'"),
-        "loss_lr.*": Setting(0.01, f"{_SEC_4}: 'the learning rate for proxies to 10^-2'"),
-    },
+    "ProxyAnchor": _of_loss("(32, 10^-1)", alpha=32.0, margin=0.1) | _PROXY_RATE,
 }
 
 

@@ -1,5 +1,7 @@
 """Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F).
 
+Notebook 25: are embeddings more diverse with distributions for proxies? (Table 5)
+
 Numerical studies give rows of a tidy table or arguments of `planes.field`.
 """
 
@@ -20,7 +22,7 @@ from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import Count, Whole, parameters
-from experiments.studies import evaluated_labels, measured, study_rows, with_measures
+from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -71,6 +73,34 @@ def _euclidean_retrieval(run: RunResult) -> dict[str, float]:
     )
 
 
+def diversity(params: Any) -> list[RunSpec]:
+    """The untrained network and some distances, all at the network's learning rate of the parameters, whatever their
+    searches found: a network that moves farther is less diverse."""
+    rates = {name: rate for name, rate in params.spec_options().items() if name in ("lr", "head_lr")}
+    return runs_of(pick(METHODS, ("untrained", *params.methods)), params, **rates)
+
+
+def both_diversities(run: RunResult, params: Any) -> list:
+    """The diversities of Table 5 of a run's training images; of the test images beside them."""
+    if run.spec.method not in params.methods:
+        return []
+    return [measured(run, diversities_of, split="train"), measured(run, diversities_of, "images=test", split="test")]
+
+
+@measurement("nivmf.diversity")
+def diversities_of(run: RunResult, split: str) -> dict[str, float]:
+    """Of a run's embeddings of the images of a split, train or test."""
+    if split == "test":
+        embeddings, labels = run.embeddings, evaluated_labels(run)[0]
+    else:
+        _, embeddings, labels = training_embeddings(run)
+    return {
+        "class_diversity": metrics.class_diversity(embeddings, labels),
+        "class_diversity_across": metrics.class_diversity(embeddings, labels, "across"),
+        "feature_diversity": metrics.feature_diversity(embeddings),
+    }
+
+
 # At these temperatures the distances to proxies of norm 10 have logits of like slope where the embedding's norm is 10.
 COMPARABLE = {"Cosine": 1 / 10, "L2": 20.0, "EL-vMF": 1.0, "B-vMF": 1.0, "KL-vMF": 1.0}
 PROXY_NORM = 10.0  # as in Fig. 3
@@ -80,6 +110,11 @@ PAPER_DIM = 512  # to which the growth of the gradient is sensitive: a concentra
 
 def _distance(method: str) -> Callable[[Tensor, Tensor], Tensor]:
     return getattr(losses, f"{DISTANCES[method]}_distance")
+
+
+def _logits(method: str, embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """-d / t of embeddings (B, M) to proxies (C, M) at the temperature of COMPARABLE: (B, C)."""
+    return -_distance(method)(embeddings, proxies) / COMPARABLE[method]
 
 
 def _directions(count: int, generator: torch.Generator, dim: int = DIM) -> Tensor:
@@ -100,16 +135,12 @@ def exact_rows(seeds: Iterable[int]) -> list[dict]:
         varied = proxies * (0.5 + torch.rand(CLASSES, 1, dtype=torch.float64, generator=generator))
         norm = 1 + 49 * torch.rand((), dtype=torch.float64, generator=generator)
         target = int(torch.randint(CLASSES, (), generator=generator))
-        for method, temperature in COMPARABLE.items():
-            values = {
-                "norm_sensitivity": _norm_sensitivity(method, norm, direction, varied, temperature),
-                "entropy_slope": _entropy_slope(method, direction, proxies, temperature),
-            }
+        for method in COMPARABLE:
+            values = {"norm_sensitivity": _norm_sensitivity(method, norm, direction, varied)}
+            values["entropy_slope"] = _entropy_slope(method, direction, proxies)
             if method in ("L2", "Cosine"):
-                values["gradient_error"] = _gradient_error(method, norm * direction, varied, target, temperature)
-            rows += [
-                {"method": method, "seed": seed, "metric": metric, "value": value} for metric, value in values.items()
-            ]
+                values["gradient_error"] = _gradient_error(method, norm * direction, varied, target)
+            rows += [{"method": method, "seed": seed, "metric": name, "value": value} for name, value in values.items()]
         rows += _growths(seed, PAPER_DIM) + _growths(seed, DIM, f";dim={DIM}")
     return rows
 
@@ -118,7 +149,7 @@ def _growths(seed: int, dim: int, setting: str = "") -> list[dict]:
     """How much `gradient_scale` grows from norm 1 on, over how much that of L2 does."""
     generator = torch.Generator().manual_seed(seed)
     proxies, (direction,) = PROXY_NORM * _directions(CLASSES, generator, dim), _directions(1, generator, dim)
-    scales = {name: gradient_scale(name, direction, proxies, t) for name, t in COMPARABLE.items()}
+    scales = {name: gradient_scale(name, direction, proxies) for name in COMPARABLE}
     growths = {name: scale[1:] / scale[0] for name, scale in scales.items()}
     return [
         {"method": name, "setting": f"norm={norm:g}{setting}", "seed": seed}
@@ -129,7 +160,7 @@ def _growths(seed: int, dim: int, setting: str = "") -> list[dict]:
     ]
 
 
-def logits_by_cosine(method: str, embedding: Tensor, proxies: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def logits_by_cosine(method: str, embedding: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
     """-d / t of an embedding (M,) to proxies (C, M) as a differentiable function of its cosines to them, both (C,).
 
     Each proxy turns in the plane it spans with the embedding, at constant norm, so that its cosine alone changes.
@@ -138,52 +169,48 @@ def logits_by_cosine(method: str, embedding: Tensor, proxies: Tensor, temperatur
     cosines = (F.normalize(proxies, dim=1) @ mode).requires_grad_()
     aside = F.normalize(proxies - (proxies @ mode)[:, None] * mode, dim=1)
     turned = norms * (cosines[:, None] * mode + (1 - cosines.square()).sqrt()[:, None] * aside)
-    return -_distance(method)(embedding[None], turned)[0] / temperature, cosines
+    return _logits(method, embedding[None], turned)[0], cosines
 
 
-def _gradient_error(method: str, embedding: Tensor, proxies: Tensor, target: int, temperature: float) -> float:
-    posterior = (-_distance(method)(embedding[None], proxies)[0] / temperature).softmax(0)
-    printed = (posterior - F.one_hot(torch.tensor(target), CLASSES)) / temperature  # Eq. 8
+def _gradient_error(method: str, embedding: Tensor, proxies: Tensor, target: int) -> float:
+    posterior = _logits(method, embedding[None], proxies)[0].softmax(0)
+    printed = (posterior - F.one_hot(torch.tensor(target), CLASSES)) / COMPARABLE[method]  # Eq. 8
     if method == "L2":
         printed = printed * 2 * proxies.norm(dim=1) * embedding.norm()  # Eq. 9
-    logits, cosines = logits_by_cosine(method, embedding, proxies, temperature)
+    logits, cosines = logits_by_cosine(method, embedding, proxies)
     (gradient,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor(target)), cosines)
     return ((gradient - printed).abs().max() / printed.abs().max()).item()
 
 
-def _norm_sensitivity(method: str, norm: Tensor, direction: Tensor, proxies: Tensor, temperature: float) -> float:
+def _norm_sensitivity(method: str, norm: Tensor, direction: Tensor, proxies: Tensor) -> float:
     def logits(log_norm: Tensor) -> Tensor:
-        return -_distance(method)((log_norm.exp() * direction)[None], proxies)[0] / temperature
+        return _logits(method, (log_norm.exp() * direction)[None], proxies)[0]
 
     slope = torch.autograd.functional.jacobian(logits, norm.log())
     return (slope.abs().max() / logits(norm.log()).abs().max()).item()
-
-
-def _entropies(method: str, direction: Tensor, proxies: Tensor, norms: Tensor, temperature: float) -> Tensor:
-    """Entropy in nats of the class posterior at embeddings of one direction and different norms."""
-    log_posterior = (-_distance(method)(norms[:, None] * direction, proxies) / temperature).log_softmax(1)
-    return -(log_posterior.exp() * log_posterior).sum(1)
 
 
 NORMS = torch.logspace(0, 3, 25, dtype=torch.float64)
 GROWN = torch.logspace(0, 3, 4, dtype=torch.float64)  # 1, to which growth is relative, 10, 100 and 1000
 
 
-def _entropy_slope(method: str, direction: Tensor, proxies: Tensor, temperature: float) -> float:
-    """Rank correlation with the norm; entropies that differ by rounding are equal, as all of Cosine's are."""
+def _entropy_slope(method: str, direction: Tensor, proxies: Tensor) -> float:
+    """Rank correlation of the norm with the entropy in nats of the class posterior, at embeddings of one direction;
+    entropies that differ by rounding are equal, as all of Cosine's are."""
     from scipy import stats
 
-    entropies = _entropies(method, direction, proxies, NORMS, temperature).round(decimals=9)
+    log_posterior = _logits(method, NORMS[:, None] * direction, proxies).log_softmax(1)
+    entropies = -(log_posterior.exp() * log_posterior).sum(1).round(decimals=9)
     constant = bool((entropies == entropies[0]).all())
     return 0.0 if constant else float(stats.spearmanr(NORMS, entropies).statistic)
 
 
-def gradient_scale(method: str, direction: Tensor, proxies: Tensor, temperature: float) -> Tensor:
+def gradient_scale(method: str, direction: Tensor, proxies: Tensor) -> Tensor:
     """|d logit / d cos| at each norm of GROWN, mean over proxies: the factor before the probabilities in Eqs. 8 and 9,
     and in the posterior the reciprocal of a temperature."""
     scales = []
     for norm in GROWN:
-        logits, cosines = logits_by_cosine(method, norm * direction, proxies, temperature)
+        logits, cosines = logits_by_cosine(method, norm * direction, proxies)
         scales.append(torch.autograd.grad(logits.sum(), cosines)[0].mean())
     return torch.stack(scales)
 
@@ -228,5 +255,12 @@ Distances = nivmf_ablation(
         "*": {"methods": tuple(DISTANCES), "variant_steps": 100},
         "quick": {"variant_steps": 20, "methods": ("Cosine", "EL-vMF", "EL-nivMF")},
     },
+    claims=TESTS,
+)
+Diversity = nivmf_ablation(
+    "25_nivmf_diversity",
+    parameters(NivmfOptions, methods=(tuple[str, ...], ("Cosine", "EL-vMF", "EL-nivMF"))),
+    diversity,
+    measures=both_diversities,
     claims=TESTS,
 )

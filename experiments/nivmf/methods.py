@@ -251,18 +251,13 @@ OPTION_OF = {"samples": "num_samples", "omega": "omega", "embedding_scale": "emb
 SCHEDULED = ("epochs", "batch_size", "lr_drop_epochs", "lr_drop")  # what Table 2 has otherwise than Table 1
 
 
-def released_under(choice: Choice) -> dict[str, Setting]:
-    """`released_for` what a study's parameters are decided by."""
-    settings = protocols.find(choice.protocol or "roth").settings
-    backbone = choice.backbone or settings.get("backbone", "resnet50.tv_in1k")
-    return released_for(choice.dataset, backbone, choice.embedding_size or settings.get("embedding_size", 512))
-
-
 def decided(choice: Choice) -> dict[str, Any]:
     """At the profile paper the released settings of the joint loss."""
     if choice.profile != "paper":
         return {"samples": SAMPLES, "omega": OMEGA, "embedding_scale": 0.0, "lr_drop_epochs": (), "lr_drop": 0.5}
-    record = released_under(choice)
+    settings = protocols.find(choice.protocol or "roth").settings
+    backbone = choice.backbone or settings.get("backbone", "resnet50.tv_in1k")
+    record = released_for(choice.dataset, backbone, choice.embedding_size or settings.get("embedding_size", 512))
     schedule = {"lr_drop_epochs": (), "lr_drop": 0.5}
     if (choice.protocol or "roth") == "roth":
         schedule = {name: record[name].value for name in schedule}

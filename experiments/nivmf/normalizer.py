@@ -57,16 +57,16 @@ def normalizer_table(params: NormalizerParams) -> pd.DataFrame:
     return study_rows(params, rows)
 
 
-def _log_c(kappa: Tensor, dim: int, method: str) -> Tensor:
-    return vmf.log_normalizer(kappa.double(), dim, method)
+def _error(kappa: Tensor, dim: int) -> Tensor:
+    """Of the quadratic fit of log C_M."""
+    return vmf.log_normalizer(kappa, dim, "quadratic") - vmf.log_normalizer(kappa, dim, "exact")
 
 
 def _fit_errors(dim: int, cosine: float) -> dict[str, float]:
-    fitted = torch.arange(10, 51)
-    difference = _log_c(fitted, dim, "quadratic") - _log_c(fitted, dim, "exact")
-    relative = difference / _log_c(fitted, dim, "exact")
-    far = torch.tensor([200, 400])
-    far_errors = _log_c(far, dim, "quadratic") - _log_c(far, dim, "exact")
+    fitted = torch.arange(10, 51).double()
+    difference = _error(fitted, dim)
+    relative = difference / vmf.log_normalizer(fitted, dim, "exact")
+    at_200, at_400 = _error(torch.tensor([200.0, 400.0]).double(), dim).tolist()
     _, linear, quadratic = vmf.QUADRATIC_FITS[dim]
     return {
         "rms_relative_error": 100 * relative.square().mean().sqrt().item(),
@@ -74,8 +74,8 @@ def _fit_errors(dim: int, cosine: float) -> dict[str, float]:
         "mean_squared_error": difference.square().mean().item(),
         "mean_error": difference.mean().item(),
         "error_without_mean": (difference - difference.mean()).abs().max().item(),
-        "error_at_200": far_errors[0].item(),
-        "error_at_400": far_errors[1].item(),
+        "error_at_200": at_200,
+        "error_at_400": at_400,
         "slope_exceeds_1_at": (1 - linear) / (2 * quadratic),
         "best_concentration": best_concentration(dim, cosine, "quadratic"),
     }
@@ -86,7 +86,7 @@ def best_concentration(dim: int, cosine: float, method: str) -> float:
     low, high = torch.tensor(0.0, dtype=torch.float64), torch.tensor(1e6, dtype=torch.float64)
     for _ in range(80):
         middle = ((low + high) / 2).requires_grad_()
-        (slope,) = torch.autograd.grad(_log_c(middle, dim, method), middle)
+        (slope,) = torch.autograd.grad(vmf.log_normalizer(middle, dim, method), middle)
         low, high = (middle.detach(), high) if slope + cosine > 0 else (low, middle.detach())
     return low.item()
 
@@ -94,10 +94,7 @@ def best_concentration(dim: int, cosine: float, method: str) -> float:
 def fit_errors(dims: Sequence[int]) -> dict[str, tuple]:
     """Quadratic fit minus exact log C_M, over kappa, for `charts.lines`."""
     kappa = torch.linspace(0, 400, 201, dtype=torch.float64)
-    return {
-        f"M = {dim}": (kappa.numpy(), (_log_c(kappa, dim, "quadratic") - _log_c(kappa, dim, "exact")).numpy())
-        for dim in dims
-    }
+    return {f"M = {dim}": (kappa.numpy(), _error(kappa, dim).numpy()) for dim in dims}
 
 
 def sampler_means(dim: int, kappas: Sequence[float]) -> dict[str, tuple]:

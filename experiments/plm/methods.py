@@ -10,6 +10,7 @@ DELTA below the profile paper was chosen on validation classes (results/README.m
 published value beside it. The number of clusters is a parameter of the notebook.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -59,22 +60,29 @@ DELTA = 1.0  # at quick and small, where the published delta destroys what a pre
 _LOSS = {name.removeprefix("loss."): setting.value for name, setting in PUBLISHED.items() if name.startswith("loss.")}
 
 
-def _pseudo(name: str, labels: str, color: str, source: str) -> Method:
+MOMENTUM = {"scheme": "momentum_encoder", "neighbours": NEIGHBOURS}
+
+
+def _pseudo(labels: str) -> dict[str, Any]:
+    return {"scheme": "pseudo_labels", "scheme_options": {"labels": labels}}
+
+
+def _clustered(name: str, labels: str, color: str, source: str) -> Method:
     """A proxy loss on clusters that are found anew in every epoch."""
     return Method(
         name,
         "baselines.normalized_softmax",
         lr_multipliers={"*": PROXIES},
-        fields={"scheme": "pseudo_labels", "scheme_options": {"labels": labels}},
+        fields=_pseudo(labels),
         search_space=TEMPERATURE | LOSS_LR,
         published={"clusters": NOT_REPORTED, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")},
         color=color,
-        offered=False,
     )
 
 
+_STML = "Kim et al., CVPR 2022"
 OWN: dict[str, Method] = {
-    method.name: method
+    method.name: dataclasses.replace(method, offered=False)
     for method in (
         Method(
             "PLM",
@@ -82,36 +90,29 @@ OWN: dict[str, Method] = {
             options=_LOSS,
             lr_multipliers={"*": PROXIES},
             from_parameters={"delta": "delta"},
-            fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
+            fields=MOMENTUM,
             search_space=RANGES,
             color="#B5179E",
-            offered=False,
         ),
         Method(
             "STML-style",
             "unlabelled.ContextualSimilarityLoss",
-            fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
+            fields=MOMENTUM,
             search_space={"sigma": Range(1, 9), "delta": Range(0.5, 1.5)},
-            published={
-                "k": NOT_REPORTED,
-                "sigma": Setting(3.0, "Kim et al., CVPR 2022"),
-                "delta": Setting(1.0, "Kim et al., CVPR 2022"),
-            },
+            published={"k": NOT_REPORTED, "sigma": Setting(3.0, _STML), "delta": Setting(1.0, _STML)},
             color="#4361EE",
-            offered=False,
         ),
         Method(
             "NT-Xent",
             "unlabelled.nt_xent",
-            fields={"scheme": "pseudo_labels", "scheme_options": {"labels": "instances"}},
+            fields=_pseudo("instances"),
             search_space=TEMPERATURE,
             published={"temperature": Setting(0.1, "Chen et al., ICML 2020")},
             color="#2A9D8F",
-            offered=False,
         ),
-        _pseudo("K-Means", "kmeans", "#8D99AE", "Caron et al."),
-        _pseudo("Hierarchical", "hierarchical", "#BC6C25", "Yan et al."),
-        _pseudo("Random Walk", "random_walk", "#606C38", "Iscen et al."),
+        _clustered("K-Means", "kmeans", "#8D99AE", "Caron et al."),
+        _clustered("Hierarchical", "hierarchical", "#BC6C25", "Yan et al."),
+        _clustered("Random Walk", "random_walk", "#606C38", "Iscen et al."),
     )
 }
 # The network before training: its features, and their random projection to the embedding, with which training begins
@@ -198,14 +199,13 @@ DEVIATIONS = (
     "random augmentations",
     "a batch is 100 images in two views; the paper may mean 50",
 )
-
-
-def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
-    return PUBLISHED if method == "PLM" else {}
-
-
 plm_study = functools.partial(
-    Study, paper="plm", claims=TESTS, shared=PROFILES, published=published_settings, deviations=DEVIATIONS
+    Study,
+    paper="plm",
+    claims=TESTS,
+    shared=PROFILES,
+    published=lambda params, method, setting="": PUBLISHED if method == "PLM" else {},
+    deviations=DEVIATIONS,
 )
 
 

@@ -1,11 +1,11 @@
 """Notebooks 40 to 48: what they train, that their claims find their rows, what is measured on finished runs."""
 
-import json
 import math
 
 import pandas as pd
 import pytest
 import torch
+from planned import contents, planned
 
 from experiments.ccp import ablations, cost, geometry, methods, retrieval
 from experiments.methods import BASELINES
@@ -16,26 +16,17 @@ TINY = {"steps": 6, "eval_every": 1, "seeds": 1, "problem_patience": 1, "batch_s
 NAMES = [name for name in catalogue.studies() if name.startswith("4")]
 
 
-def specs_of(name, **values):
-    notebook = catalogue.find(name)
-    return notebook.specs(notebook.configured(values))
-
-
-def contents(specs) -> set[str]:
-    return {json.dumps(spec.as_dict(), sort_keys=True) for spec in specs}
-
-
 def test_the_default_point_is_one_run_of_three_ablations():
-    (forty_four,) = contents(s for s in specs_of("44", seeds=1) if (s.method, s.setting) == ("C2-CCP-L", ""))
-    assert forty_four in contents(s for s in specs_of("42", seeds=1) if s.setting == "projection=0.0002")
-    assert forty_four in contents(s for s in specs_of("42", seeds=1) if s.setting == "M=8" and s.method == "C2-CCP-L")
-    assert forty_four in contents(s for s in specs_of("43", seeds=1) if s.setting == "M=8;pool=12")
-    assert forty_four in contents(s for s in specs_of("45", seeds=1) if s.setting == "batch=32" and "CCP" in s.method)
+    (forty_four,) = contents(s for s in planned("44", seeds=1)[1] if (s.method, s.setting) == ("C2-CCP-L", ""))
+    assert forty_four in contents(s for s in planned("42", seeds=1)[1] if s.setting == "projection=0.0002")
+    assert forty_four in contents(s for s in planned("42", seeds=1)[1] if s.setting == "M=8" and s.method == "C2-CCP-L")
+    assert forty_four in contents(s for s in planned("43", seeds=1)[1] if s.setting == "M=8;pool=12")
+    assert forty_four in contents(s for s in planned("45", seeds=1)[1] if s.setting == "batch=32" and "CCP" in s.method)
 
 
 @pytest.mark.parametrize(("dataset", "proxies", "pool", "every"), [("cub", 8, 12, 25), ("sop", 4, 7, 250)])
 def test_at_the_profile_paper_ccp_has_its_published_settings(dataset, proxies, pool, every):
-    specs = {s.method: s for s in specs_of("41", profile="paper", dataset=dataset, seeds=1) if s.fold in (0, None)}
+    specs = {s.method: s for s in planned("41", profile="paper", dataset=dataset, seeds=1)[1] if s.fold in (0, None)}
     spec, options = specs["MS-CCP-L"], specs["MS-CCP-L"].scheme_options
     assert (options["proxies_per_class"], options["pool_size"], options["projection"]) == (proxies, pool, 2e-4)
     assert (options["problem_patience"], options["batch_weight"]) == (3, 0.0)
@@ -55,7 +46,7 @@ def test_at_the_profile_paper_ccp_has_its_published_settings(dataset, proxies, p
 
 def test_a_method_and_its_ccp_differ_in_the_scheme_alone():
     every = catalogue.find("41").configured({"profile": "small"}).methods
-    specs = {s.method: s for s in specs_of("41", seeds=1, methods=every)}
+    specs = {s.method: s for s in planned("41", seeds=1, methods=every)[1]}
     for loss in methods.LOSSES:
         plain, projected = specs[loss], specs[f"{loss}-CCP-L"]
         changed = {name for name, value in plain.as_dict().items() if projected.as_dict()[name] != value}

@@ -130,6 +130,15 @@ def test_dots_are_sorted_means_with_every_seed_and_from_five_on_intervals(seeds,
     assert len(axis.lines) == 1 + intervals and [len(mark.get_offsets()) for mark in axis.collections] == [3 * seeds]
 
 
+def test_ten_seeds_are_drawn_as_an_interval_alone():
+    few, many = (charts.dots(table(seeds=seeds), ["R@1"]).axes[0] for seeds in (9, 10))
+    assert [len(axis.collections) for axis in (few, many)] == [6, 3], "of three methods, single seeds beside means"
+    assert len(few.lines) == len(many.lines)
+    settings = ("delta=0.1", "delta=0.2", "delta=0.3")
+    few, many = (charts.ablation(table(settings, seeds=seeds), "delta", "R@1").axes[0] for seeds in (9, 10))
+    assert few.collections and not many.collections
+
+
 def test_networks_before_training_are_lines_that_do_not_stretch_the_axis():
     data = table(methods=("PFML", "CPML", "Triplet", "untrained"), seeds=5)
     data.loc[data.method == "untrained", "value"] += 3

@@ -104,23 +104,6 @@ def test_a_step_of_pfml_on_sop(monkeypatch, clusters, operations, waits):
     assert counts[0] <= operations and counts[1] <= waits, counts
 
 
-def test_pfmls_value_and_gradient_do_not_depend_on_the_tiles(monkeypatch):
-    torch.manual_seed(0)
-    loss = potential_field.PotentialFieldLoss(700, 16, 2).double()
-    embeddings, labels = torch.randn(50, 16, dtype=torch.float64), torch.randint(700, (50,))
-
-    def computed():
-        loss.proxies.grad = None
-        value = loss(embeddings, labels)
-        value.backward()
-        return value.detach(), loss.proxies.grad
-
-    on_cpu = computed()
-    tiles_of_a_gpu(monkeypatch, 80)
-    for tiled, expected in zip(computed(), on_cpu):
-        assert (tiled - expected).abs().max() <= 1e-12 * expected.abs().max()
-
-
 def test_only_the_search_takes_tf32():
     """The setting holds within the block, on a GPU alone, and never refines what the reader chose."""
     for device, before, within in (

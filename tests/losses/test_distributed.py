@@ -1,7 +1,8 @@
-"""Two ranks equal one: value, gradients of the network and of the proxies, for every loss of the package."""
+"""Two ranks equal one: value, gradients of the network and of the proxies, for every loss, and the metric."""
 
 import multiprocessing
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from each_loss import LABELLED, D, built
 from torch.nn.parallel import DistributedDataParallel
 
+from dmlrepro import metrics
 from dmlrepro.losses.nivmf import DEFAULTS
 from experiments.networks import backbones
 
@@ -45,10 +47,29 @@ def gradients(name: str) -> dict[str, torch.Tensor]:
     return {"value": value.detach()} | {name: grad.clone() for name, grad in grads.items() if grad is not None}
 
 
+IMAGES = torch.randn(41, 3, generator=torch.Generator().manual_seed(0)), torch.arange(41) % 7
+
+
+def measures(rank: int) -> list[dict]:
+    """The metric of a part, as DistributedSampler hands it out; then of names, with nothing at one rank."""
+    embeddings, labels = IMAGES
+    mine = torch.tensor([*range(41), 0])[rank::2]  # 42 places for 41 images
+    metric = metrics.RetrievalMetric()
+    for rows in mine.split(7):
+        metric.update(embeddings[rows], labels[rows], rows)
+    computed = [metric.compute()]
+    metric.reset()
+    if rank == 1:
+        metric.update(embeddings, [str(label) for label in labels.tolist()])
+    return [*computed, metric.compute()]
+
+
 def _rank(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    torch.save({name: gradients(name) for name in LOSSES | PENALISED}, folder / f"{rank}.pt")
+    options = {"world_size": 2, "timeout": timedelta(seconds=300)}
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, **options)
+    found = {name: gradients(name) for name in LOSSES | PENALISED}
+    torch.save(found | {"measures": measures(rank)}, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -72,3 +93,7 @@ def test_two_ranks_have_the_loss_and_the_gradients_of_one(name, ranks):
         for key, expected in one.items():
             scale = max(expected.abs().max().item(), 1e-5)  # the gradient of a shift is rounding alone in some
             assert (two[name][key] - expected).abs().max().item() < 1e-11 * scale, key
+
+
+def test_two_ranks_compute_the_measures_of_one(ranks):
+    assert [each["measures"] for each in ranks] == 2 * [2 * [metrics.retrieval(*IMAGES)]]

@@ -8,7 +8,7 @@ import sys
 import pytest
 from each_loss import needs, offered
 
-from dmlrepro import losses
+from dmlrepro import losses, pml
 from dmlrepro.losses._names import NAMES
 
 
@@ -26,9 +26,11 @@ def test_a_short_name_is_the_loss_itself_and_a_loss_made_by_it_is_pickled():
     assert type(pickle.loads(pickle.dumps(losses.PFML(3, 4)))) is losses.PFML
 
 
-def test_an_unknown_name_is_told_where_the_names_are():
-    with pytest.raises(AttributeError, match=r"no attribute 'PFLM'; dir\(dmlrepro.losses\)"):
-        losses.PFLM  # noqa: B018
+@pytest.mark.parametrize("package", [losses, pml])
+def test_an_unknown_name_is_told_where_the_names_are(package):
+    assert set(NAMES) <= set(dir(package))
+    with pytest.raises(AttributeError, match=rf"no attribute 'PFLM'; dir\({package.__name__}\)"):
+        package.PFLM  # noqa: B018
     with pytest.raises(ImportError, match="PFLM"):
         from dmlrepro.losses import PFLM  # noqa: F401
 

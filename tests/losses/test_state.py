@@ -90,18 +90,6 @@ def test_only_a_training_batch_sets_the_scale(distance):
     assert loss.embedding_scale.item() == pytest.approx(expected)
 
 
-def test_a_compiled_loss_that_is_looked_at_stays_as_it_is():
-    torch.manual_seed(0)
-    loss, x = ProbabilisticProxyLoss(C, D), batch()
-    torch.compiler.reset()
-    compiled, before = torch.compile(loss, fullgraph=True, backend="eager"), snapshot(loss)
-    with torch.no_grad():
-        compiled(x, LABELS)
-    loss.eval()
-    compiled(x, LABELS)
-    assert same(before, snapshot(loss))
-
-
 # Activation checkpointing
 
 

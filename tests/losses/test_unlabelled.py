@@ -56,11 +56,7 @@ def test_nt_xent_is_that_of_its_authors(batch):
     assert nt_xent(7, 6)(batch[0], labels).item() == pytest.approx(expected.item())
 
 
-def test_bad_options_and_batches_are_named(batch):
-    with pytest.raises(ValueError, match="temperature must be positive"):
-        nt_xent(7, 6, temperature=0)
-    with pytest.raises(ValueError, match="sigma must be positive"):
-        ContextualSimilarityLoss(6, sigma=0)
+def test_bad_batches_are_named(batch):
     with pytest.raises(ValueError, match="embeddings contain NaN"):
         ContextualSimilarityLoss(6)(batch[0] * math.nan, batch[1])
     with pytest.raises(ValueError, match="momentum_embeddings must have the shape"):

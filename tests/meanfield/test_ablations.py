@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
+from planned import planned
 
 from experiments.meanfield import ablations
-from experiments.report import catalogue
 from experiments.training import runs
 
 VARIED = {  # the fields of the RunSpec in which the runs of one method differ
@@ -18,15 +18,10 @@ VARIED = {  # the fields of the RunSpec in which the runs of one method differ
 DEFAULT = {"34": "beta=80;delta=0.8", "36": "alpha=0.01", "37": "lambda=0"}
 
 
-def specs_of(name, profile="quick", **values):
-    params = catalogue.find(name).configured({"profile": profile} | values)
-    return params, catalogue.find(name).specs(params)
-
-
 @pytest.mark.parametrize("profile", ["quick", "small"])
 @pytest.mark.parametrize("name", VARIED)
 def test_one_thing_varies(name, profile):
-    _, specs = specs_of(name, profile)
+    _, specs = planned(name, profile)
     for method in {spec.method for spec in specs if spec.loss and spec.setting}:
         runs = [spec.as_dict() for spec in specs if spec.method == method and spec.seed == 0]
         differing = {field for field in runs[0] if len({str(run.get(field)) for run in runs}) > 1}
@@ -35,7 +30,7 @@ def test_one_thing_varies(name, profile):
 
 @pytest.mark.parametrize("name", DEFAULT)
 def test_the_default_point_is_the_papers(name):
-    _, specs = specs_of(name)
+    _, specs = planned(name)
     point = next(spec for spec in specs if (spec.method, spec.setting) == ("MFCWMS", DEFAULT[name]))
     expected = {"alpha": 0.01, "beta": 80.0, "delta": 0.8}
     assert {key: point.loss_options[key] for key in expected} == expected
@@ -48,7 +43,7 @@ def fake(spec, value):
 
 
 def test_dimensions_are_compared_in_one_context():
-    params, specs = specs_of("33", seeds=1, dims=[8, 512], methods=["untrained", "MFCont"])
+    params, specs = planned("33", seeds=1, dims=[8, 512], methods=["untrained", "MFCont"])
     table = ablations.dim_table([fake(spec, 0.5) for spec in specs], params)
     assert set(table.loc[table["method"] == "MFCont", "dim"]) == {64}
     assert list(table.loc[table["method"] == "MFCont", "setting"]) == ["dim=8", "dim=512"]
@@ -56,7 +51,7 @@ def test_dimensions_are_compared_in_one_context():
 
 
 def test_the_best_beta_is_that_of_each_delta_and_seed():
-    params, specs = specs_of("34", betas=[70.0, 80.0], deltas=[0.6, 0.8], seeds=2)
+    params, specs = planned("34", betas=[70.0, 80.0], deltas=[0.6, 0.8], seeds=2)
     score = {(80.0, 0.6): 0.3, (70.0, 0.6): 0.5, (80.0, 0.8): 0.4, (70.0, 0.8): 0.2}
     table = ablations.beta_delta_table(
         [fake(s, score[s.loss_options["beta"], s.loss_options["delta"]] if s.loss else 0.1) for s in specs], params
@@ -68,7 +63,7 @@ def test_the_best_beta_is_that_of_each_delta_and_seed():
 
 
 def test_the_regulariser_and_the_offsets_of_finished_runs():
-    params, specs = specs_of("37", seeds=1, epochs=1, embedding_size=8)
+    params, specs = planned("37", seeds=1, epochs=1, embedding_size=8)
     wanted = (("MFCWMS", "lambda=0"), ("MFCWMS", "lambda=1"), ("ProxyAnchor", ""))
     some = [spec for spec in specs if (spec.method, spec.setting) in wanted]
     finished = runs.run_all(some, jobs=1)
@@ -79,7 +74,7 @@ def test_the_regulariser_and_the_offsets_of_finished_runs():
     assert 0 < value["MFCWMS", "lambda=0", "field_offset"] < value["ProxyAnchor", "", "field_offset"]
     assert ("MFCWMS", "lambda=1", "regularizer") not in value and ("MFCWMS", "lambda=1", "field_offset") not in value
     (run,) = [run for run in finished if run.spec.setting == "lambda=0"]
-    small, _ = specs_of("37", "small")
+    small, _ = planned("37", "small")
     (solved,) = [one for one in ablations.regularizers_of(run, small) if one.spec.setting == "fields=solved"]
     found = {row["metric"]: row["value"] for row in solved.rows}
     assert found["field_gradient"] < 0.02 and found["MAP@R"] == run.metric("MAP@R")
@@ -87,7 +82,7 @@ def test_the_regulariser_and_the_offsets_of_finished_runs():
 
 
 def test_the_first_epochs_are_runs_of_the_same_steps_that_end_sooner():
-    _, specs = specs_of("37", seeds=1, epochs=4)
+    _, specs = planned("37", seeds=1, epochs=4)
     one = {spec.setting: spec for spec in specs if spec.method == "MFCont"}
     whole = one["lambda=0"]
     assert one["lambda=0;epochs=2"] == whole.replace(epochs=2, setting="lambda=0;epochs=2")

@@ -76,14 +76,6 @@ def test_differences_of_curves_are_paired_by_seed():
     np.testing.assert_allclose(differences["MFCont at alpha = 1"][1:], np.full((3, 2), 10))
 
 
-def test_every_trained_run_keeps_its_evaluations():
-    for profile in ("quick", "small", "paper"):
-        for name in ("32", "39"):
-            params = catalogue.find(name).configured({"profile": profile})
-            specs = catalogue.find(name).specs(params)
-            assert all(spec.keep_history and spec.eval_every_epochs == 1 for spec in specs if spec.loss)
-
-
 def test_exponents_are_slopes_and_the_claim_is_judged():
     import pandas as pd
 

@@ -1,9 +1,14 @@
-"""At the profile paper every run has the settings of Sec. 4.2 and of the released README."""
+"""At the profile paper every run has the settings of Sec. 4.2 and of the released README, or those of MLRC; equal
+starts where the loss alone is compared."""
 
 import pytest
+import torch
+from planned import planned
 
+from experiments.meanfield.claims import SAME_RATE
 from experiments.meanfield.methods import METHODS
-from experiments.report import catalogue, show
+from experiments.report import show
+from experiments.training.builders import OPTIMIZERS, build_loss
 
 SCHEDULES = {  # data set: (epochs of the drops, factor, warm-up, BatchNorm frozen)
     "cub": ((10, 20, 30, 40, 50), 0.5, 1.0, True),
@@ -13,15 +18,9 @@ SCHEDULES = {  # data set: (epochs of the drops, factor, warm-up, BatchNorm froz
 }
 
 
-def paper(name, **values):
-    notebook = catalogue.find(name)
-    params = notebook.configured({"profile": "paper"} | values)
-    return params, notebook.specs_untrained(params)
-
-
 @pytest.mark.parametrize("dataset", SCHEDULES)
 def test_the_traditional_protocol(dataset):
-    params, specs = paper("32", dataset=dataset)
+    params, specs = planned("32", "paper", dataset=dataset)
     drops, factor, warmup, frozen = SCHEDULES[dataset]
     assert params.seeds == 10
     for spec in (spec for spec in specs if spec.loss):
@@ -40,7 +39,7 @@ def test_the_traditional_protocol(dataset):
 
 
 def test_every_setting_of_the_record_is_the_runs_and_says_where_it_stands():
-    params, specs = paper("32")
+    params, specs = planned("32", "paper")
     for name in ("MFCont", "MFCWMS"):
         spec = next(spec for spec in specs if spec.method == name)
         run = vars(spec) | {f"loss.{key}": value for key, value in spec.loss_options.items()}
@@ -53,13 +52,41 @@ def test_every_setting_of_the_record_is_the_runs_and_says_where_it_stands():
 
 def test_ablations_at_the_profile_paper_are_the_traditional_protocol():
     for name in ("33", "34", "35", "36", "37"):
-        _, specs = paper(name)
+        _, specs = planned(name, "paper")
         for spec in (spec for spec in specs if spec.loss):
             assert (spec.optimizer, spec.lr_drop, spec.train_from) == ("adamw", 0.5, None)
             assert spec.patience == (None if ";epochs=" in spec.setting else 5)
 
 
-def test_the_transformer_of_table_14():
-    _, specs = paper("39")
+def test_at_the_profile_paper_it_is_mlrcs_protocol():
+    params, specs = planned("31", profile="paper")
+    assert params.seeds == 10
+    per_class = {spec.method: spec.samples_per_class for spec in specs if spec.loss}
+    assert {per_class[name] for name in ("Cont", "CWMS", "MultiSimilarity")} == {4}
+    assert {per_class[name] for name in ("MFCont", "MFCWMS", "ArcFace", "ProxyAnchor")} == {1}
     for spec in (spec for spec in specs if spec.loss):
-        assert (spec.backbone, spec.image_size, spec.pooling) == ("vit_base_patch16_224.augreg_in21k", 224, "token")
+        assert (spec.backbone, spec.embedding_size, spec.batch_size) == ("bn_inception", 128, 32)
+        assert (spec.optimizer, spec.lr, spec.train_from) == ("rmsprop", 1e-6, None)
+
+
+def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():
+    """Cosines do not see the length, and Adam's step does not see that of a gradient: an eighth of both is the same."""
+    _, specs = planned("38", seeds=1)
+    alike = next(spec for spec in specs if spec.setting == SAME_RATE)
+    ours = next(spec for spec in specs if spec.method == "MFNCA")
+    own = {name: getattr(ours, name) for name in ("loss", "loss_options", "loss_lr", "method", "setting")}
+    assert alike.replace(**own) == ours
+    embeddings, labels = torch.randn(6, 8), torch.tensor([2, 2, 2, 2, 2, 2])  # one class: Eq. 21 has its first term
+    turned = []
+    for spec in (ours, alike):
+        loss = build_loss(spec, 5, 8)
+        (fields,) = loss.parameters()
+        start = fields.detach().clone()
+        (rate,) = spec.loss_lr.values()
+        optimizer = OPTIMIZERS["adamw"](loss.parameters(), lr=rate, weight_decay=0, eps=1e-30)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss(embeddings, labels).backward()
+            optimizer.step()
+        turned.append(torch.nn.functional.normalize(torch.stack([start, fields.detach()]), dim=2))
+    torch.testing.assert_close(*turned, rtol=1e-3, atol=1e-4)

@@ -1,24 +1,134 @@
-"""The methods of nivMF: what their runs share, where they start, and that each claim's test finds its rows."""
+"""The methods of nivMF: what their runs share and where they start; at the profile paper every run has the released
+settings, as the tables beside this file have them."""
+
+import csv
+from pathlib import Path
 
 import pytest
 import torch
+from planned import planned
 
 from dmlrepro.losses import nivmf as losses
 from experiments.methods import BASELINES, spec_of
 from experiments.nivmf import distances, retrieval
 from experiments.nivmf.methods import DISTANCES, JOINT, METHODS, TUNED
-from experiments.report import catalogue
+from experiments.nivmf.retrieval import TABLE_2
+from experiments.report import catalogue, show
+from experiments.training import runs
 from experiments.training.builders import build_loss
 
+LR = 1e-5  # of the network in every released run
 
-def quick(name, **changes):
-    notebook = catalogue.find(name)
-    params = notebook.configured(changes)
-    return params, notebook.specs_untrained(params)
+
+def printed(name: str) -> list[dict]:
+    with open(Path(__file__).with_name(name), encoding="utf8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("row", printed("released_runs.csv"), ids=lambda row: f"{row['dataset']}-{row['dim']}")
+def test_a_run_of_table_2_is_the_released_command(row):
+    _, specs = planned("20", "paper", dataset=row["dataset"], embedding_size=int(row["dim"]))
+    scheduled = [spec for spec in specs if spec.setting == TABLE_2]
+    assert [(spec.method, spec.seed) for spec in scheduled] == [(JOINT, seed) for seed in range(5)]
+    spec, kappa0 = scheduled[0], float(row["kappa0"])
+    assert (spec.dataset, spec.backbone, spec.embedding_size) == (row["dataset"], "resnet50.tv_in1k", int(row["dim"]))
+    assert (spec.epochs, spec.steps, spec.batch_size) == (int(row["epochs"]), None, int(row["batch"]))
+    assert (spec.lr_drop_epochs, spec.lr_drop) == (tuple(map(int, row["tau"].split())), float(row["gamma"]))
+    assert (spec.optimizer, spec.lr, spec.weight_decay) == ("adam", LR, 4e-4)
+    assert (spec.freeze_batchnorm, spec.samples_per_class, spec.proxies_from_class_means) == (True, 2, True)
+    assert spec.loss_options == {
+        "distance": "el_nivmf",
+        "concentration": kappa0,
+        "temperature": float(row["t0"]),
+        "embedding_scale": float(row["last_layer_x"]),
+        "num_samples": int(row["samples"]),
+        "omega": float(row["omega"]),
+    }
+    assert spec.loss_lr == pytest.approx(
+        {
+            "probabilistic.proxies": float(row["proxy_lr_x"]) * LR,
+            "probabilistic.log_concentrations": float(row["kappa_lr_x"]) * LR / kappa0,
+            "probabilistic.log_temperature": float(row["t_lr_x"]) * LR,
+        }
+    )
+    # Table 1 has the same loss, without omega for EL-nivMF alone, in Roth et al.'s pipeline
+    plain = {spec.method: spec for spec in specs if not spec.setting and spec.seed == 0}
+    assert plain[JOINT] == spec.replace(setting="", epochs=150, batch_size=112, lr_drop_epochs=(), lr_drop=0.5)
+    alone = dict(spec.loss_options)
+    del alone["omega"]
+    assert plain["EL-nivMF"].loss_options == alone
+    assert list(plain["EL-nivMF"].loss_lr.values()) == list(spec.loss_lr.values())
+    assert plain["MultiSimilarity"].loss_options["beta"] == 40
+    assert plain["ProxyNCA++"].loss_options == {"temperature": 1 / 9}  # scale 3 of both unit vectors
+    assert plain["ProxyNCA++"].loss_lr == plain["Margin"].loss_lr == pytest.approx({"*": 50 * LR})
+
+
+@pytest.mark.parametrize("row", printed("ablation_runs.csv"), ids=lambda row: row["method"])
+@pytest.mark.parametrize("dataset, epochs", [("cub", 50), ("cars", 150)])
+def test_a_run_of_the_ablation_is_the_released_one(row, dataset, epochs):
+    params, specs = planned("22", "paper", dataset=dataset)
+    spec = next(spec for spec in specs if spec.method == row["method"] and not spec.setting)
+    assert (params.protocol, spec.epochs, spec.batch_size, spec.embedding_size) == ("roth", epochs, 106, 512)
+    assert (spec.optimizer, spec.lr, spec.weight_decay, spec.freeze_batchnorm) == ("adam", LR, 4e-4, True)
+    options = dict(spec.loss_options)
+    assert options.pop("distance") and options.pop("num_samples", None) == (10 if row["method"] == "EL-nivMF" else None)
+    kappa0 = float(row["kappa0"])
+    assert options == {"concentration": kappa0, "temperature": float(row["t0"]), "embedding_scale": 150}
+    rates = {"proxies": 5000 * LR, "log_temperature": 500 * LR}
+    if row["kappa_lr_x"]:
+        rates["log_concentrations"] = float(row["kappa_lr_x"]) * LR / kappa0
+    assert spec.loss_lr == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_one_run_of_the_ablation_serves_its_notebooks(profile):
+    def plain(name, **values):
+        specs = planned(name, profile, **values)[1]
+        return [spec for spec in specs if spec.method == "EL-nivMF" and not spec.setting]
+
+    for name in ("24", "25", "26"):
+        assert plain(name, dataset=None) == plain("22", dataset="cars" if (name, profile) == ("24", "paper") else None)
+
+
+def test_what_the_reader_gives_wins():
+    given = {"omega": 2.0, "samples": 3, "embedding_scale": 7.0, "epochs": 4, "batch_size": 32}
+    _, specs = planned("20", "paper", **given, lr_drop_epochs=[2], lr_drop=0.5)
+    for spec in specs:
+        if spec.method == JOINT:
+            options = [spec.loss_options[name] for name in ("omega", "num_samples", "embedding_scale", "concentration")]
+            assert (*options, spec.epochs, spec.batch_size) == (2.0, 3, 7.0, 18.0, 4, 32)
+    assert {spec.lr_drop_epochs for spec in specs} == {(), (2,)}
+    assert TABLE_2 not in {spec.setting for spec in planned("20", "paper", lr_drop_epochs=[])[1]}
+
+
+def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    values = {"methods": [JOINT], "steps": 2, "seeds": 1, "batch_size": 16, "samples": 1, "lr_drop_epochs": [0.01]}
+    notebook = catalogue.find("20")
+    params = notebook.configured(values)
+    specs = [spec.replace(images_per_class=2) for spec in notebook.specs(params)]
+    table = notebook.table(runs.run_all(specs, jobs=1), params)
+    (nmi,) = table[table["metric"] == "NMI"].to_dict("records")
+    assert nmi["setting"] == TABLE_2 and 0 < nmi["value"] < 100
+    assert set(table["setting"]) == {"", TABLE_2, "curve"}
+
+
+@pytest.mark.parametrize("values", [{"backbone": "bn_inception"}, {"dataset": "sop"}, {"embedding_size": 64}])
+def test_what_was_not_released_has_the_settings_of_the_most_alike(values):
+    params, specs = planned("20", "paper", **values)
+    spec = next(spec for spec in specs if spec.setting == TABLE_2)
+    assert (spec.epochs, spec.loss_options["embedding_scale"]) == (250, 30 if "embedding_size" in values else 50)
+    shown = show.settings(spec, params, METHODS[JOINT])
+    assert "none was released for" in shown["loss.concentration"][3]
+
+
+def test_the_joint_loss_is_searched_over_omega_alone():
+    """Sec. 4.2: "Here, we only optimize the scaling omega"."""
+    assert set(METHODS[JOINT].search_space) == {"omega"}
 
 
 def test_only_the_loss_differs_from_proxy_nca():
-    params, specs = quick("22")
+    params, specs = planned("22")
     baseline = spec_of(BASELINES["ProxyNCA++"], params).as_dict()
     loss_fields = {"loss", "loss_options", "loss_lr", "proxies_from_class_means"}
     for spec in specs:
@@ -29,7 +139,7 @@ def test_only_the_loss_differs_from_proxy_nca():
 
 @pytest.mark.parametrize("method", ["Margin", JOINT, *DISTANCES])
 def test_every_loss_can_be_built_and_every_rate_names_a_parameter(method):
-    params, _ = quick("20")
+    params, _ = planned("20")
     spec = spec_of(METHODS[method], params)
     loss = build_loss(spec, 3, 8)
     names = dict(loss.named_parameters())
@@ -51,7 +161,7 @@ def test_a_small_network_starts_at_the_tuned_values_and_one_of_photographs_at_th
 
 
 def test_a_backbone_without_a_known_scale_needs_one():
-    params, _ = quick("20", weights="none")
+    params, _ = planned("20", weights="none")
     with pytest.raises(ValueError, match=r"embedding_scale is known for conv4.*not for resnet18"):
         spec_of(METHODS["EL-nivMF"], params, backbone="resnet18")
     given = retrieval.Retrieval.configured({"embedding_scale": 3.0, "weights": "none"})

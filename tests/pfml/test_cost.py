@@ -12,16 +12,8 @@ from experiments.analysis.comparing import Reason
 from experiments.pfml import cost
 from experiments.pfml.claims import TESTS
 
-TINY = {
-    "backbone": "conv4",
-    "image_size": 16,
-    "network_images": 2,
-    "embedding_size": 8,
-    "batch_size": 10,
-    "num_classes": 5,
-    "numbers": [1, 5, 30],
-    "class_counts": [5, 1000, 4000],
-}
+TINY = {"backbone": "conv4", "image_size": 16, "network_images": 2, "embedding_size": 8, "batch_size": 10}
+TINY |= {"num_classes": 5, "numbers": [1, 5, 30], "class_counts": [5, 1000, 4000]}
 
 
 def test_crowded_points_are_close_to_one_in_a_hundred():

@@ -4,24 +4,19 @@ import csv
 from pathlib import Path
 
 import pytest
+from planned import planned
 
 from experiments.pfml.methods import DINO, METHODS, VIT
-from experiments.report import catalogue, show
+from experiments.report import show
 
 TABLE_8 = Path(__file__).with_name("table_8.csv")
 with open(TABLE_8, encoding="utf8") as file:
     ROWS = list(csv.DictReader(file))
 
 
-def paper(name: str, **values):
-    notebook = catalogue.find(name)
-    params = notebook.configured({"profile": "paper"} | values)
-    return params, notebook.specs_untrained(params)
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['dataset']}-{row['backbone']}")
 def test_a_run_has_the_settings_of_its_column(row):
-    params, specs = paper("10", dataset=row["dataset"], backbone=row["backbone"])
+    params, specs = planned("10", "paper", dataset=row["dataset"], backbone=row["backbone"])
     for spec in (spec for spec in specs if spec.loss and not spec.setting):
         assert (spec.epochs, spec.optimizer, spec.embedding_size) == (200, "adam", int(row["dim"]))
         assert (spec.lr, spec.weight_decay) == (float(row["lr"]), float(row["weight_decay"]))
@@ -37,14 +32,14 @@ def test_a_run_has_the_settings_of_its_column(row):
 @pytest.mark.parametrize("backbone", [VIT, DINO])
 @pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
 def test_a_transformer_has_384_dimensions_and_says_whose_settings_it_takes(backbone, dataset):
-    params, specs = paper("10", dataset=dataset, backbone=backbone)
+    params, specs = planned("10", "paper", dataset=dataset, backbone=backbone)
     spec = next(spec for spec in specs if spec.method == "PFML" and not spec.setting)
     assert (spec.embedding_size, spec.batch_size, spec.pooling, spec.image_size) == (384, 100, "token", 224)
     assert "none for transformers" in show.settings(spec, params, METHODS["PFML"])["batch_size"][3]
 
 
 def test_a_protocol_of_its_own_has_its_own_settings():
-    params, specs = paper("10", protocol="mlrc", backbone="bn_inception")
+    params, specs = planned("10", "paper", protocol="mlrc", backbone="bn_inception")
     spec = next(spec for spec in specs if spec.method == "PFML")
     assert (spec.batch_size, spec.embedding_size, spec.lr) == (32, 128, 1e-6)
     assert params.published("PFML") == {}

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from planned import contents, planned
 
 from dmlrepro import metrics
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods
@@ -18,16 +19,6 @@ PRINTED = {"k": 9, "dim": 3, "quality": 0.9, "n_alpha": 4.0, "n_beta": 0.5, "del
 NOTEBOOKS = [name for name in catalogue.studies() if name.split("_")[1] == "plm"]
 
 
-def specs_of(name, profile="quick", **values):
-    notebook = catalogue.find(name)
-    params = notebook.configured({"profile": profile} | values)
-    return notebook.specs(params), params
-
-
-def content(spec) -> str:
-    return json.dumps(spec.as_dict(), sort_keys=True)
-
-
 def test_printed_methods_have_published_rows():
     assert set(methods.PRINTED) <= set(summaries.published("plm")["method"])
 
@@ -37,14 +28,14 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
     defaults = {"52": "N_rho=100", "53": "m=3", "54": "N_alpha=4;N_beta=0.5", "55": "delta=2", "56": ""}
     points = set()
     for number, wanted in defaults.items():
-        specs, params = specs_of(number, profile)
+        params, specs = planned(number, profile)
         wanted = f"delta={params.delta:g}" if number == "55" else wanted
-        contents = {content(spec) for spec in specs if spec.method == "PLM" and spec.setting == wanted}
-        assert contents
-        points.add(frozenset(contents))
+        runs_there = contents(spec for spec in specs if spec.method == "PLM" and spec.setting == wanted)
+        assert runs_there
+        points.add(frozenset(runs_there))
     assert len(points) == 1
     if profile == "paper":
-        assert next(iter(points)) == {content(spec) for spec in specs_of("50", profile)[0] if spec.method == "PLM"}
+        assert next(iter(points)) == contents(spec for spec in planned("50", profile)[1] if spec.method == "PLM")
 
 
 def test_no_method_of_plm_uses_labels_and_notebook_01_leaves_them_out():
@@ -55,7 +46,7 @@ def test_no_method_of_plm_uses_labels_and_notebook_01_leaves_them_out():
 
 
 def test_published_settings_reach_the_runs_of_the_profile_paper():
-    spec = next(spec for spec in specs_of("50", "paper")[0] if spec.method == "PLM")
+    spec = next(spec for spec in planned("50", "paper")[1] if spec.method == "PLM")
     for name, setting in methods.PUBLISHED.items():
         if setting == methods.NOT_REPORTED:
             continue
@@ -68,7 +59,7 @@ def test_published_settings_reach_the_runs_of_the_profile_paper():
 
 
 def test_methods_share_network_images_and_budget():
-    specs = [spec for spec in specs_of("50", "small")[0] if spec.loss is not None and spec.seed == 0]
+    specs = [spec for spec in planned("50", "small")[1] if spec.loss is not None and spec.seed == 0]
     shared = ("backbone", "embedding_size", "image_size", "views", "batch_size", "steps", "epochs", "lr", "crop_scale")
     assert len(specs) == len(methods.OWN) + 1  # PLM also with the published delta
     assert len({json.dumps([getattr(spec, name) for name in shared]) for spec in specs}) == 1
@@ -76,7 +67,7 @@ def test_methods_share_network_images_and_budget():
 
 def test_a_pair_of_decays_has_a_form():
     with pytest.raises(ValueError, match=r'pairs must be written "N_alpha/N_beta", as "4/0\.5", got .4.'):
-        specs_of("54", pairs=["4"])
+        planned("54", pairs=["4"])
 
 
 def test_supervision_is_measured_as_in_table_2():
@@ -118,8 +109,9 @@ def test_the_interval_of_the_supervision_is_one_over_classes():
 
 def test_quick_has_as_many_short_runs_as_fit_into_six_core_minutes():
     """A head's step costs a fifth of a network's."""
-    specs = {content(spec): spec for name in NOTEBOOKS for spec in specs_of(name)[0]}.values()
-    steps = {part: [s.steps for s in specs if s.loss and s.train_from == part] for part in ("head", None)}
+    every = contents(spec for name in NOTEBOOKS for spec in planned(name)[1])
+    specs = [spec for spec in map(json.loads, every) if spec["loss"]]
+    steps = {part: [spec["steps"] for spec in specs if spec["train_from"] == part] for part in ("head", None)}
     assert sum(steps[None]) + sum(steps["head"]) / 5 <= 3500
 
 

@@ -3,6 +3,7 @@
 import csv
 import re
 
+import nbformat
 import pytest
 
 from experiments.analysis import claims, robustness, saving
@@ -49,6 +50,15 @@ def test_every_claim_has_a_row_with_its_verdict_in_ledger_matrix_and_the_page_of
     assert all(int(row[2]) <= int(row[1]) == len(row[3].split(", ")) for row in counted)
     of_papers = [row for paper in claims.papers() for row in rows(pages.verdict_table(pages.own(paper)))]
     assert [(row[0].split()[0], row[1]) for row in of_papers] == [(row[0], row[2]) for row in ledger]
+
+
+def test_the_answer_that_a_person_wrote_stands_below_the_title_with_the_verdicts():
+    tops = {path.stem: nbformat.read(path, 4).cells[:2] for path in (repository_root() / "notebooks").glob("*.ipynb")}
+    for name, cells in tops.items():
+        assert cells[1].metadata.get("tags") == [pages.ANSWER], name
+        assert cells[1].source == pages.top_of(name), "python -m experiments report"
+    lines = "\n".join(cell.source for cells in tops.values() for cell in cells).splitlines()
+    assert sum(len(line.split()) for line in lines if not line.startswith(("|", "*"))) <= 3_500
 
 
 def test_the_effect_and_the_count_are_those_of_the_ledger():

@@ -1,0 +1,112 @@
+"""Notebooks 10, 11 and 13 to 16: what they train at each profile, what a search decides, what is measured."""
+
+import numpy as np
+import pytest
+import torch
+from planned import contents, planned
+
+from experiments.methods import spec_of
+from experiments.pfml import ablations, label_noise, methods
+from experiments.pfml.methods import METHODS
+from experiments.training.builders import build_loss
+from experiments.training.spec import RunSpec
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_the_default_point_of_the_ablations_is_one_run(profile):
+    points = []
+    for name, setting in {"13": "M=15", "14": "delta=0.2", "15": "alpha=3", "16": "delta_rep=0.2"}.items():
+        _, specs = planned(name, profile, samples_per_class=4)
+        points.append(contents(spec for spec in specs if spec.setting == setting))
+    assert points[0] == points[1] == points[2] == points[3] != set()
+
+
+def test_without_proxies_batches_have_several_images_of_a_class_for_every_number():
+    for profile in ("quick", "small", "paper"):
+        _, specs = planned("13", profile)
+        assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
+
+
+def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_search_found(monkeypatch):
+    search = {
+        "begun": {"spec": {"loss": METHODS["PFML"].loss}},
+        "found": {"options": {"alpha": 1.0, "delta": 0.27}},
+        "conditions": {"dataset": "cub-subset", "train_from": "fire6"},
+        "trials": [],
+    }
+    monkeypatch.setattr(ablations.Repulsion.params, "searches", lambda params: {"PFML": search})
+    params, specs = planned("16", "small")
+    options = {spec.setting: spec.loss_options for spec in specs if spec.loss}
+    assert {loss_options["alpha"] for loss_options in options.values()} == {params.alpha}
+    assert {loss_options["delta"] for loss_options in options.values()} == {params.delta}
+    radii = {setting: loss_options.get("delta_rep", loss_options["delta"]) for setting, loss_options in options.items()}
+    assert radii == {f"delta_rep={radius:g}": radius for radius in params.radii}
+
+
+def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
+    _, specs = planned("15")
+    points, labels = torch.randn(8, 16), torch.arange(8) % 2
+    steepness = {}
+    for spec in specs:
+        if spec.setting in ("alpha=0", ablations.LITERAL):
+            embeddings = points.clone().requires_grad_()
+            build_loss(spec, 2, 16)(embeddings, labels).backward()
+            steepness[spec.setting] = embeddings.grad.norm().item()
+    assert steepness["alpha=0"] > 0 and steepness[ablations.LITERAL] == 0
+
+
+def test_known_values_of_figure_3():
+    curve = methods.published_curve("Fig. 3(d)")
+    assert curve["CUB-200-2011"][0.45] == 66.6 and curve["Cars-196"][0.22] == 91.5 and len(curve["Cars-196"]) == 7
+    assert methods.published_curve("Fig. 3(c)")["CUB-200-2011"] == {0.0: 68.2, 3.0: 73.4}
+
+
+def found_by_search(specs, records, params):
+    """As `methods.search_each`, which found this margin for every loss."""
+    return [(spec.replace(loss_options={**spec.loss_options, "margin": 0.7}), []) for spec in specs]
+
+
+def test_what_a_search_finds_on_right_labels_is_trained_on_wrong_ones(monkeypatch):
+    monkeypatch.setattr(label_noise, "search_each", found_by_search)
+    params = label_noise.LabelNoise.configured({"methods": ["Triplet"], "seeds": 1})
+    specs = label_noise.label_noise(params)
+    assert [(spec.label_noise, spec.loss_options["margin"]) for spec in specs] == [(0, 0.7), (0.2, 0.7), (0.4, 0.7)]
+
+
+def test_a_protocol_that_trains_several_networks_per_seed_is_refused():
+    with pytest.raises(ValueError, match="'mlrc' trains 4; choose one of conventional, roth"):
+        label_noise.LabelNoise.configured({"protocol": "mlrc"})
+
+
+def test_gradient_share_is_that_of_the_wrong_images(monkeypatch):
+    labels = torch.arange(40) % 2
+    manifest = type("Manifest", (), {"indices": lambda self, split: np.arange(40) + 7, "corrupted": np.array([7, 9])})()
+    # d loss / d unit embedding: 3 along a fixed axis for class 0, where both wrong images are, and 1 for class 1
+    weight = torch.tensor([3.0, 1.0])
+
+    def loss(points, labels):
+        return (points[:, 0] * weight[labels]).sum()
+
+    monkeypatch.setattr(label_noise, "training_embeddings", lambda run: (manifest, torch.randn(40, 3), labels))
+    monkeypatch.setattr(label_noise, "trained_loss", lambda run, manifest, dim: loss)
+    spec = RunSpec(dataset="glyphs", steps=1, batch_size=40)  # a batch is everything: 2 of 20 in class 0
+    run = type("Run", (), {"spec": spec})()
+    share = label_noise.gradient_share(run)["gradient_share"]
+    assert share == pytest.approx(100 * 2 * 3 / (20 * 3 + 20 * 1), rel=1e-5)
+
+
+def test_a_repulsion_that_reaches_farther_is_pfml_otherwise_but_for_the_profile_paper():
+    alone = {"seeds": 1, "mlrc_steps": 0, "small_dim": 0}
+    params, specs = planned("10", **alone, methods=["ProxyAnchor", "PFML"])
+    (farther,) = (spec for spec in specs if spec.setting)
+    usual = spec_of(METHODS["PFML"], params)
+    assert farther == usual.replace(setting="delta_rep=0.3", loss_options={**usual.loss_options, "delta_rep": 0.3})
+    for values in ({"methods": ["ProxyAnchor"]}, {"profile": "paper"}):
+        assert {spec.setting for spec in planned("10", **alone | values)[1]} == {""}
+
+
+def test_small_embeddings_stand_beside_the_head_they_begin_with():
+    _, specs = planned("10", seeds=1, small_dim=16, methods=["PFML"])
+    small, start = (spec for spec in specs if spec.setting == "dim=16")
+    assert (small.method, small.embedding_size) == ("PFML", 16)
+    assert (start.method, start.embedding_size, start.steps) == ("random head", 16, None)
