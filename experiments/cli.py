@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dmlrepro import __version__
 from experiments import commands as do
@@ -41,6 +42,7 @@ def _cut_off(error: BrokenPipeError) -> int:
     return 2
 
 
+ACTION: dict[str, Any] = {"required": True, "metavar": "ACTION"}
 SET = "a parameter of the notebooks, as in papermill; repeatable"
 
 
@@ -49,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dmlrepro {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    data = _group(commands, "data", "check or fetch a dataset, convert weights")
+    data = _add(commands, "data", "check or fetch a dataset, convert weights").add_subparsers(**ACTION)
     check = _command(data, "check", do.data_check, "print the counts of a dataset, and decode all its images")
     check.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
     fetch = _command(data, "fetch", do.data_fetch, "download a dataset, or print the manual steps")
@@ -78,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
     tune.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
 
-    record = _group(commands, "records", "the finished runs that results/ stores")
+    record = _add(commands, "records", "the finished runs that results/ stores").add_subparsers(**ACTION)
     _command(record, "status", do.records_status, "print how many runs are valid and outdated; trains nothing")
     check = _command(record, "check", do.records_check, "train a sample of the stored runs again and compare them")
     check.add_argument("kinds", nargs="*", help="parts of the names that `records status` prints (default: all kinds)")
@@ -96,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument(
         "--everything", action="store_true", help="also what repeats the committed tables, with its costs"
     )
-    summary = _command(commands, "summary", do.summary, "table of a build folder: notebook, seconds, rows, verdicts")
+    summary = _command(commands, "summary", do.summary, "table of a build folder: notebook, seconds, rows")
     summary.add_argument("folder", type=Path, help="of a build, as build/quick")
     summary.add_argument("notebooks", nargs="*", help="instead, how far the tables of these lie from the golden values")
     _command(commands, "report", do.report, "fill the tables of pages and notebooks, write results/claims.csv")
@@ -105,24 +107,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _group(commands: argparse._SubParsersAction, name: str, purpose: str):
-    parser = commands.add_parser(name, help=purpose, description=_sentence(purpose))
-    return parser.add_subparsers(required=True, metavar="ACTION")
+def _add(commands: argparse._SubParsersAction, name: str, purpose: str) -> argparse.ArgumentParser:
+    return commands.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
 
 
-def _command(
-    commands: argparse._SubParsersAction,
-    name: str,
-    run: Callable[[argparse.Namespace], int | None],
-    purpose: str,
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=purpose, description=_sentence(purpose))
+def _command(commands: argparse._SubParsersAction, name: str, run: Callable, purpose: str) -> argparse.ArgumentParser:
+    parser = _add(commands, name, purpose)
     parser.set_defaults(run=run)
     return parser
-
-
-def _sentence(purpose: str) -> str:
-    return f"{purpose[0].upper()}{purpose[1:]}."
 
 
 def _notebooks(parser: argparse.ArgumentParser) -> None:

@@ -6,11 +6,12 @@ They import what they need themselves, so that the others need not wait for it.
 
 import argparse
 import ast
+import contextlib
 import difflib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from experiments.study import Execution, Study
@@ -18,15 +19,11 @@ if TYPE_CHECKING:
 
 
 def _params(options: argparse.Namespace, study: "Study"):
-    values = {name: _literal(text) for name, text in options.parameters}
-    return study.configured({"profile": options.profile} | values)
-
-
-def _literal(text: str):
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    values: dict[str, Any] = {"profile": options.profile} | dict(options.parameters)
+    for name, text in options.parameters:
+        with contextlib.suppress(ValueError, SyntaxError):
+            values[name] = ast.literal_eval(text)
+    return study.configured(values)
 
 
 def _selected(names: list[str]) -> list[str]:
@@ -76,12 +73,10 @@ def train(options: argparse.Namespace) -> None:
     from experiments.files import FullDisk
     from experiments.training import records, runs
 
-    if options.grid and (options.parameters or options.profile != "quick"):
-        raise ValueError("--grid says the profile and the parameters of every execution; leave out --profile and -p")
     pooled: list[RunSpec] = []
     results: list[runs.RunResult] = []
     failures = []
-    for execution in _of_grid(options.grid, options.notebooks) if options.grid else _chosen(options):
+    for execution in _executions(options):
         every = execution.study.specs(execution.params)
         specs = [spec for spec in every if options.seed in (None, spec.seed)]
         if not records.file_of(execution.params.profile, execution.study.name):
@@ -102,28 +97,25 @@ def train(options: argparse.Namespace) -> None:
     print(f"{distinct} distinct runs of {len(results)}: {len(fresh)} trained now, the others were finished")
 
 
-def _chosen(options: argparse.Namespace) -> Iterator["Execution"]:
-    """Studies with the parameters of the command line."""
-    from experiments.report import catalogue
-    from experiments.study import Execution
-
-    for study in map(catalogue.find, _selected(options.notebooks)):
-        yield Execution(study, _params(options, study))
-
-
-def _of_grid(path: Path, names: Sequence[str]) -> Iterator["Execution"]:
-    """Studies with the parameters of executions of the workflow; names: of executions, none: all."""
+def _executions(options: argparse.Namespace) -> Iterator["Execution"]:
+    """Studies with the parameters of the command line, or of executions of the workflow."""
     from experiments.files import read_json
     from experiments.report import catalogue
     from experiments.study import Execution
 
+    if not (path := options.grid):
+        for study in map(catalogue.find, _selected(options.notebooks)):
+            yield Execution(study, _params(options, study))
+        return
+    if options.parameters or options.profile != "quick":
+        raise ValueError("--grid says the profile and the parameters of every execution; leave out --profile and -p")
     remedy = "give the executions.json of a build, as in build/quick after `make results`, which makes it anew"
     grid = read_json(path, remedy)
     if not isinstance(grid, dict) or not {"profile", "executions"} <= set(grid):
         raise ValueError(f"{path} holds no profile and executions; {remedy}")
-    if unknown := [name for name in names if name not in grid["executions"]]:
+    if unknown := [name for name in options.notebooks if name not in grid["executions"]]:
         raise ValueError(f"{path} has no {', '.join(unknown)}; it has {', '.join(grid['executions'])}")
-    for name in names or grid["executions"]:
+    for name in options.notebooks or grid["executions"]:
         asked = grid["executions"][name]
         study = catalogue.find(asked["notebook"])
         yield Execution(study, study.configured({"profile": grid["profile"]} | asked["parameters"]))
@@ -220,7 +212,7 @@ def _published(build: Path) -> Path:
 
 
 def summary(options: argparse.Namespace) -> int:
-    """What the notebooks of a build folder took and said; of notebooks that are named, how far their tables lie from
+    """What the notebooks of a build folder took; of notebooks that are named, how far their tables lie from
     the golden values. 1 where a value is outside its tolerance, or a committed table is not what they make."""
     from experiments.analysis import publishing
     from experiments.files import repository_root
@@ -241,7 +233,7 @@ def summary(options: argparse.Namespace) -> int:
     else:
         table = regression.summary(options.folder)
         print(table.to_string(index=False))
-        print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
+        print(f"{len(table)} notebooks, {table['rows'].sum()} rows")
         if difference := publishing.difference(options.folder, committed):
             print(difference)
     reasons = publishing.outdated(options.folder, committed)

@@ -177,8 +177,7 @@ def check_checksums(folder: Path) -> None:
     This finds accidents. Whoever changes a file on purpose can write its new sum as well.
     """
     try:
-        listed = (folder / SUMS).read_text(encoding="utf8").splitlines()
-        present = _sums(folder)
+        listed, present = (folder / SUMS).read_text(encoding="utf8").splitlines(), _sums(folder)
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"its checksums cannot be compared: {error}") from error
     if wrong := sorted({line.partition("  ")[2] or SUMS for line in set(listed) ^ set(present)}):
@@ -241,11 +240,9 @@ def cache_root() -> Path:
 
 
 def _folder(variable: str, in_repository: str, in_user_cache: str) -> Path:
-    repository = find_repository()
-    if chosen := variables.folder(variable):
-        return (repository or Path.cwd()) / chosen
-    if repository:
-        return repository / in_repository
+    repository, chosen = find_repository(), variables.folder(variable)
+    if repository or chosen:
+        return (repository or Path.cwd()) / (chosen or in_repository)
     require("platformdirs")
     import platformdirs
 
@@ -260,14 +257,19 @@ def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
     """
     if not place.is_dir() or _damage(place):
         with locked(place):
-            if place.is_dir() and (reason := _damage(place)):
-                quarantine(place, reason)
-            if not place.is_dir():
+            if not is_sound(place):
                 with atomic_write(place) as made:
                     made.mkdir()
                     build(made)
                     write_checksums(made)
     return place
+
+
+def is_sound(place: Path) -> bool:
+    """Whether a folder that `write_checksums` has sealed is there; what does not agree with its sums is set aside."""
+    if place.is_dir() and (reason := _damage(place)):
+        quarantine(place, reason)
+    return place.is_dir()
 
 
 def _damage(folder: Path) -> str:

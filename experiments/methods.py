@@ -55,7 +55,7 @@ class Method:
     loss: str | None  # "<module>.<name>" under dmlrepro.losses; None: the network as it is
     options: dict[str, Any] = field(default_factory=dict)
     batches: str = "shuffled"
-    lr_multipliers: dict[str, float] = field(default_factory=dict)
+    lr_multipliers: Mapping[str, float] = field(default_factory=dict)
     param_lrs: dict[str, float] = field(default_factory=dict)
     from_parameters: dict[str, str] = field(default_factory=dict)
     from_scratch: Mapping[str, object] = field(default_factory=dict)
@@ -73,120 +73,69 @@ class Method:
 # their ratio to it. The papers give the range of `loss_lr`. MLRC and CCP publish optima only, and each range encloses
 # all of them.
 LOSS_LR = {"loss_lr": Range(1e-6, 1.0, log=True)}
-_TEMPERATURE = {"temperature": Range(0.01, 1, log=True)} | LOSS_LR
+_TEMPERATURE = Range(0.01, 1, log=True)
 _ANGULAR = {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR
+_SPACES: dict[str, dict[str, Range]] = {
+    "ProxyAnchor": {"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
+    "ProxyNCA++": {"temperature": _TEMPERATURE} | LOSS_LR,
+    "SoftTriple": {"la": Range(1, 200), "gamma": _TEMPERATURE, "tau": Range(0, 1), "margin": Range(0, 1)} | LOSS_LR,
+    "NormSoftmax": {"temperature": _TEMPERATURE} | LOSS_LR,
+    "ArcFace": _ANGULAR,
+    "CosFace": _ANGULAR,
+    "MultiSimilarity": {"alpha": Range(0.01, 50), "beta": Range(1, 200), "base": Range(0, 1), "epsilon": Range(0, 1)},
+    "Contrastive": {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
+    "Triplet": {"margin": Range(0, 1)},
+    "Margin": {"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
+}
+_SEARCHED = {"SoftTriple": ("la", "gamma", "margin"), "MultiSimilarity": ("alpha", "beta", "base")}
 
 
 def _all_from(source: str, **values: object) -> dict[str, Setting]:
     return {name: Setting(value, source) for name, value in values.items()}
 
 
+_PUBLISHED: dict[str, dict[str, Setting]] = {
+    "ProxyAnchor": _all_from("Kim et al., CVPR 2020", margin=0.1, alpha=32.0),
+    "ProxyNCA++": _all_from("Teh et al., ECCV 2020", temperature=1 / 9),
+    "SoftTriple": _all_from("Qian et al., ICCV 2019", la=20.0, gamma=0.1, tau=0.2, margin=0.01, centers_per_class=10),
+    "NormSoftmax": _all_from("Zhai and Wu, BMVC 2019", temperature=0.05),
+    "ArcFace": _all_from("Deng et al., CVPR 2019", margin=0.5, scale=64.0),
+    "CosFace": _all_from("Wang et al., CVPR 2018", margin=0.35, scale=64.0),
+    "MultiSimilarity": {
+        **_all_from("Wang et al., CVPR 2019", alpha=2.0, epsilon=0.1),
+        "beta": Setting(50.0, "Wang et al., CVPR 2019; 40 in its released code"),
+        "base": Setting(0.5, "the released code; 1 in the paper"),
+    },
+    "Contrastive": {"pos_margin": NOT_REPORTED, "neg_margin": NOT_REPORTED},
+    "Triplet": _all_from("Schroff et al., CVPR 2015", margin=0.2),
+    "Margin": _all_from("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
+}
+
 BASELINES: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method("untrained", None, color="#8A8A8A"),
-        Method(START, None, color="#BDBDBD", offered=False),
-        Method(
-            "ProxyAnchor",
-            "baselines.proxy_anchor",
-            lr_multipliers={"*": PROXIES},
-            search_space={"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
-            published=_all_from("Kim et al., CVPR 2020", margin=0.1, alpha=32.0),
-            color="#0072B2",
-        ),
-        Method(
-            "ProxyNCA++",
-            "baselines.proxy_nca_pp",
-            lr_multipliers={"*": PROXIES},
-            search_space=_TEMPERATURE,
-            published=_all_from("Teh et al., ECCV 2020", temperature=1 / 9),
-            color="#56B4E9",
-        ),
-        Method(
-            "SoftTriple",
-            "baselines.soft_triple",
-            lr_multipliers={"*": PROXIES},
-            search_space={
-                "la": Range(1, 200),
-                "gamma": Range(0.01, 1, log=True),
-                "tau": Range(0, 1),
-                "margin": Range(0, 1),
-            }
-            | LOSS_LR,
-            searched_params=("la", "gamma", "margin"),
-            published=_all_from(
-                "Qian et al., ICCV 2019", la=20.0, gamma=0.1, tau=0.2, margin=0.01, centers_per_class=10
-            ),
-            color="#009E73",
-        ),
-        Method(
-            "NormSoftmax",
-            "baselines.normalized_softmax",
-            lr_multipliers={"*": PROXIES},
-            search_space=_TEMPERATURE,
-            published=_all_from("Zhai and Wu, BMVC 2019", temperature=0.05),
-            color="#4B4B4B",
-        ),
-        Method(
-            "ArcFace",
-            "baselines.arcface",
-            lr_multipliers={"*": PROXIES},
-            search_space=_ANGULAR,
-            published=_all_from("Deng et al., CVPR 2019", margin=0.5, scale=64.0),
-            color="#661100",
-        ),
-        Method(
-            "CosFace",
-            "baselines.cosface",
-            lr_multipliers={"*": PROXIES},
-            search_space=_ANGULAR,
-            published=_all_from("Wang et al., CVPR 2018", margin=0.35, scale=64.0),
-            color="#6699CC",
-        ),
-        Method(
-            "MultiSimilarity",
-            "baselines.multi_similarity",
-            batches="pairs",
-            search_space={
-                "alpha": Range(0.01, 50),
-                "beta": Range(1, 200),
-                "base": Range(0, 1),
-                "epsilon": Range(0, 1),
-            },
-            searched_params=("alpha", "beta", "base"),
-            published={
-                "alpha": Setting(2.0, "Wang et al., CVPR 2019"),
-                "beta": Setting(50.0, "Wang et al., CVPR 2019; 40 in its released code"),
-                "base": Setting(0.5, "the released code; 1 in the paper"),
-                "epsilon": Setting(0.1, "Wang et al., CVPR 2019"),
-            },
-            color="#CC79A7",
-        ),
-        Method(
-            "Contrastive",
-            "baselines.contrastive",
-            batches="pairs",
-            search_space={"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
-            published={"pos_margin": NOT_REPORTED, "neg_margin": NOT_REPORTED},
-            color="#7A5C1E",
-        ),
-        Method(
-            "Triplet",
-            "baselines.triplet",
-            batches="pairs",
-            search_space={"margin": Range(0, 1)},
-            published=_all_from("Schroff et al., CVPR 2015", margin=0.2),
-            color="#C9B800",
-        ),
-        Method(
-            "Margin",
-            "baselines.margin",
-            batches="pairs",
-            lr_multipliers={"*": BOUNDARY},
-            search_space={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
-            published=_all_from("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
-            color="#DDCC77",
-        ),
+    "untrained": Method("untrained", None, color="#8A8A8A"),
+    START: Method(START, None, color="#BDBDBD", offered=False),
+} | {
+    name: Method(
+        name,
+        f"baselines.{loss}",
+        batches=batches,
+        lr_multipliers=rates,
+        search_space=_SPACES[name],
+        searched_params=_SEARCHED.get(name, ()),
+        published=_PUBLISHED[name],
+        color=color,
+    )
+    for name, loss, color, batches, rates in (
+        ("ProxyAnchor", "proxy_anchor", "#0072B2", "shuffled", {"*": PROXIES}),
+        ("ProxyNCA++", "proxy_nca_pp", "#56B4E9", "shuffled", {"*": PROXIES}),
+        ("SoftTriple", "soft_triple", "#009E73", "shuffled", {"*": PROXIES}),
+        ("NormSoftmax", "normalized_softmax", "#4B4B4B", "shuffled", {"*": PROXIES}),
+        ("ArcFace", "arcface", "#661100", "shuffled", {"*": PROXIES}),
+        ("CosFace", "cosface", "#6699CC", "shuffled", {"*": PROXIES}),
+        ("MultiSimilarity", "multi_similarity", "#CC79A7", "pairs", {}),
+        ("Contrastive", "contrastive", "#7A5C1E", "pairs", {}),
+        ("Triplet", "triplet", "#C9B800", "pairs", {}),
+        ("Margin", "margin", "#DDCC77", "pairs", {"*": BOUNDARY}),
     )
 }
 
@@ -294,18 +243,17 @@ def search_layers(method: Method, params: Params) -> Layers:
     return [(f"search, {runs} runs, {where['dataset']}, {where['train_from'] or 'whole network'}", kept)]
 
 
-def searched_ranges(method: Method) -> dict[str, Range]:
-    """What the search of every method varies; ValueError where the method has no ranges."""
-    ranges = ranges_of(method)
-    searched = method.searched_params or [name for name in ranges if name != "loss_lr"]
-    return NETWORK_LR | {name: ranges[name] for name in searched}
-
-
 def ranges_of(method: Method) -> Mapping[str, Range]:
     """What a protocol's search of a method varies; ValueError where its record does not say."""
     if method.search_space is None:
         raise ValueError(f"no search ranges for {method.name}; its record in the paper's methods.py has to state them")
     return method.search_space
+
+
+def searched_ranges(method: Method) -> dict[str, Range]:
+    """What the search of every method varies; ValueError where the method has no ranges."""
+    ranges = ranges_of(method)
+    return NETWORK_LR | {n: ranges[n] for n in method.searched_params or [n for n in ranges if n != "loss_lr"]}
 
 
 def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
@@ -388,7 +336,6 @@ def search_each(
     specs, protocol = list(specs), protocol_of(params)
     if not (trials := search_trials_of(params)):
         return [(spec, None) for spec in specs]
-    protocols.with_folds(protocol)
     # an error in the last method would cost the searches before it
     ranges = {spec.method: ranges_of(records[spec.method]) for spec in specs if spec.loss is not None}
     found = [

@@ -12,20 +12,10 @@ import itertools
 import json
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    ValidationError,
-    ValidationInfo,
-    create_model,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 
 from experiments.datasets.manifests import is_own
 from experiments.profiles import RECIPES, recipe_of
@@ -50,26 +40,9 @@ class Choice(typing.NamedTuple):
     protocol: str | None = None
 
 
-@dataclass(frozen=True)
-class About:
-    """Where resolved parameters come from.
-
-    changed: what the reader gave that the profile has not itself; it names a results file of its own.
-    origins: who decided each parameter.
-    fixed: fields of the RunSpec that the profile decides and that are no parameters.
-    searched: steps and epochs of the committed searches.
-    takes_searches: whether the runs take what committed searches found.
-    published: see `Study`.
-    """
-
-    notebook: str = ""
-    paper: str = ""
-    changed: Mapping[str, Any] = field(default_factory=dict)
-    origins: Mapping[str, str] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    searched: Mapping[str, int] = field(default_factory=dict)
-    takes_searches: bool = True
-    published: Callable[..., Mapping] = lambda *run: {}
+def _hidden(default: Any) -> Any:
+    """A field that is no parameter."""
+    return Field(default=default, exclude=True, repr=False)
 
 
 class Params(BaseModel):
@@ -127,7 +100,17 @@ class Params(BaseModel):
     eval_every_epochs: Number = 0.0
     precision: str = "float32"
     torch_compile: bool = False
-    about: InstanceOf[About] = Field(default=About(), exclude=True, repr=False)
+    # where resolved parameters come from
+    notebook: str = _hidden("")
+    paper: str = _hidden("")
+    changed: Mapping[str, Any] = _hidden(
+        {}
+    )  # what the reader gave that the profile has not itself; names results files
+    origins: Mapping[str, str] = _hidden({})  # who decided each parameter
+    fixed: Mapping[str, Any] = _hidden({})  # fields of the RunSpec that the profile decides and that are no parameters
+    searched: Mapping[str, int] = _hidden({})  # steps and epochs of the committed searches
+    takes_searches: bool = _hidden(True)  # whether the runs take what committed searches found
+    publishes: Callable[..., Mapping] = _hidden(lambda *run: {})  # see `Study.published`
 
     @field_validator("*", mode="before")
     @classmethod
@@ -154,24 +137,8 @@ class Params(BaseModel):
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every parameter with its default, None where the profile decides."""
-        fields = {name: field for name, field in cls.model_fields.items() if name != "about"}
+        fields = {name: field for name, field in cls.model_fields.items() if not field.exclude}
         return {name: None if field.is_required() else field.default for name, field in fields.items()}
-
-    @property
-    def notebook(self) -> str:
-        return self.about.notebook
-
-    @property
-    def paper(self) -> str:
-        return self.about.paper
-
-    @property
-    def changed(self) -> Mapping[str, Any]:
-        return self.about.changed
-
-    @property
-    def origins(self) -> Mapping[str, str]:
-        return self.about.origins
 
     @property
     def stem(self) -> str:
@@ -183,7 +150,7 @@ class Params(BaseModel):
 
     def published(self, method: str, setting: str = "") -> Mapping:
         """What the paper says of a method's runs under these parameters, see `Study`."""
-        return self.about.published(self, method, setting)
+        return self.publishes(self, method, setting)
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td><td>{value!r}</td></tr>" for name, value in self.as_dict().items())
@@ -207,7 +174,7 @@ class Params(BaseModel):
             "threads": self.threads or None,
             "precision": self.precision,
             "compile": self.torch_compile,
-            **self.about.fixed,
+            **self.fixed,
             **interval,
         }
 
@@ -224,7 +191,7 @@ class Params(BaseModel):
         """Steps and epochs of the search whose results the runs take: what the data set means for the paper, also for
         a notebook that has a budget of its own, but where the reader asks for another budget: then that."""
         mine = {name: getattr(self, name) for name in ("steps", "epochs")}
-        return mine if self.changed.keys() & mine else self.about.searched
+        return mine if self.changed.keys() & mine else self.searched
 
     def search_name(self, method: str) -> str:
         """The file name of the search of a method under these conditions."""
@@ -238,7 +205,7 @@ class Params(BaseModel):
         unless the notebook searches itself or images are the reader's own."""
         from experiments.training import search
 
-        taken = self.about.takes_searches and not search_trials_of(self)
+        taken = self.takes_searches and not search_trials_of(self)
         if self.profile != "small" or not taken or is_own(self.dataset):
             return {}
         committed = [record for _, record in search.complete(search.folder(self.profile))]
@@ -247,7 +214,7 @@ class Params(BaseModel):
 
     def untuned(self) -> typing.Self:
         """The same parameters, whose runs take nothing that a search has found."""
-        return self.model_copy(update={"about": replace(self.about, takes_searches=False)})
+        return self.model_copy(update={"takes_searches": False})
 
 
 def parameters(*shared: Any, **own: Any) -> type[Params]:
@@ -276,8 +243,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
             raise ValueError(f"{study.name} has no parameter {name!r}{hint} It takes: {', '.join(defaults)}")
     if "weights" in given and given["weights"] is None:  # as papermill reads -p weights None
         given = {**given, "weights": "none"}
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {n: tuple(value) if isinstance(value, list) else value for n, value in given.items() if value is not None}
     _validated(study.params, given, whole=False)
     given = {name: value for name, value in given.items() if value != defaults[name]}
     profile, choice = given.get("profile", "quick"), {n: given[n] for n in ("dataset", "protocol") if n in given}
@@ -297,20 +263,18 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     usual = defaults | _merged(_layers(study, {"profile": profile} | choice))
     now = {name: getattr(params, name) for name in given if name != "profile"}
     base = layers[f"profile {profile}"] | layers[f"data set {params.dataset}"]
-    about = About(
-        study.name,
-        study.paper,
-        {name: value for name, value in now.items() if value != (standard if name in choice else usual)[name]},
-        {name: "reader" if name in given else "default" for name in defaults}
-        | {
-            name: origin for origin, layer in layers.items() for name in layer if name in defaults and name not in given
-        },
-        decided.get("fixed", {}),
-        base.get("searched", {name: base[name] for name in ("steps", "epochs")}),
-        study.takes_searches,
-        study.published,
-    )
-    return params.model_copy(update={"about": about})
+    decided_by = {name: origin for origin, layer in layers.items() for name in layer}
+    about = {
+        "notebook": study.name,
+        "paper": study.paper,
+        "changed": {n: value for n, value in now.items() if value != (standard if n in choice else usual)[n]},
+        "origins": {name: "reader" if name in given else decided_by.get(name, "default") for name in defaults},
+        "fixed": decided.get("fixed", {}),
+        "searched": base.get("searched", {name: base[name] for name in ("steps", "epochs")}),
+        "takes_searches": study.takes_searches,
+        "publishes": study.published,
+    }
+    return params.model_copy(update=about)
 
 
 def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

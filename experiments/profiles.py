@@ -72,17 +72,12 @@ RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size"
 RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
 _FROM_SCRATCH = RECIPES["quick"]["glyphs"] | {"weights": "none", "train_from": "", "steps": 300, "seeds": 2}
 RECIPES["small"]["omniglot"] = _FROM_SCRATCH | {"embedding_size": 128, "steps": 1500, "seeds": 10}
-RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {
-    "steps": 500,
-    "seeds": 5,
-    "samples_per_class": 20,
-}  # MNIST has few classes
+_FEW_CLASSES = {"steps": 500, "seeds": 5, "samples_per_class": 20}
+RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | _FEW_CLASSES
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
 RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
 RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
-RECIPES["paper"] |= {
-    f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()
-}  # partial copies are treated alike
+RECIPES["paper"] |= {f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()}  # partial copies
 # A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
 OWN_RECIPES: dict[str, dict[str, Any]] = {
     "quick": _FROM_SCRATCH | {"image_size": 32, "test_resize": 32},

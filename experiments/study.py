@@ -11,16 +11,7 @@ from typing import Any
 import pandas as pd
 
 from experiments import variables
-from experiments.analysis import (
-    goldens,
-    judging,
-    provenance,
-    results,
-    saving,
-    stored,
-    summaries,
-    verdict_tables,
-)
+from experiments.analysis import goldens, judging, provenance, results, saving, stored, summaries, verdict_tables
 from experiments.analysis.claims import ClaimTest
 from experiments.methods import BASELINES
 from experiments.params import Choice, Params, of_cell, resolve, search_trials_of
@@ -32,16 +23,6 @@ from experiments.training.spec import RunSpec
 def nothing(*given: object) -> list:
     """What a study trains or measures that only computes."""
     return []
-
-
-def _decides_nothing(*given: object) -> dict[str, Any]:
-    return {}
-
-
-def _value(spec: RunSpec, name: str) -> Any:
-    """An option of a run's loss, its loss's highest learning rate, or a field."""
-    fields = {**vars(spec), "loss_lr": max(spec.loss_lr.values(), default=None)}
-    return spec.loss_options.get(name, fields.get(name))
 
 
 def _rounded(value: Any) -> Any:
@@ -90,8 +71,8 @@ class Study:
     paper: str = "together"
     profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     shared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    decides: Callable[[Choice], dict[str, Any]] = _decides_nothing
-    published: Callable[..., Mapping[str, Any]] = _decides_nothing
+    decides: Callable[[Choice], dict[str, Any]] = lambda choice: {}
+    published: Callable[..., Mapping[str, Any]] = lambda *run: {}
     deviations: tuple[str, ...] = ()
     references: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)
     one_network: bool = False
@@ -139,9 +120,11 @@ class Study:
     def in_results(self, but: Path | None = None) -> list[stored.Stored]:
         """Its tables in results/, see `stored.stored`, with the ratios of costs that its claims are judged by."""
         entries = stored.stored(self.name, but=but)
-        if self.ratios is None:
-            return entries
-        return [entry if entry.costs is None else self._with_ratios(entry) for entry in entries]
+        for number, entry in enumerate(entries):
+            if self.ratios and entry.costs is not None:
+                ratios = self.ratios(entry.costs, self.params_of(entry))
+                entries[number] = dataclasses.replace(entry, table=pd.concat([entry.table, ratios]))
+        return entries
 
     def setup(self) -> pd.DataFrame:
         """Data, network, budget and settings of the table that decides, of its first own method, beside the paper's."""
@@ -163,7 +146,8 @@ class Study:
             rows["search"] = f"{entry.trials.get(own[0].method, 0)} trials per method", f"{theirs_tried} trials"
         for name, setting in self.published(paper, own[0].method, "").items() if own else ():
             option = name.removeprefix("loss.")
-            values = {str(_rounded(_value(spec, option))) for spec in own} - {"None"}
+            fields = [{**vars(s), "loss_lr": max(s.loss_lr.values(), default=None), **s.loss_options} for s in own]
+            values = {str(_rounded(of_run.get(option))) for of_run in fields} - {"None"}
             if values and (option != name or name in ("embedding_size", "batch_size", "lr", "loss_lr")):
                 said = setting.source if setting.value is None else _rounded(setting.value)
                 rows[option] = values.pop() if len(values) == 1 else "varied", str(said)
@@ -209,10 +193,6 @@ class Study:
         known = self.params.defaults()
         return self.configured({name: value for name, value in entry.parameters.items() if name in known})
 
-    def _with_ratios(self, entry: stored.Stored) -> stored.Stored:
-        ratios = self.ratios(entry.costs, self.params_of(entry))  # type: ignore[misc]
-        return dataclasses.replace(entry, table=pd.concat([entry.table, ratios]))
-
 
 @dataclass(frozen=True, repr=False)
 class Execution:
@@ -255,10 +235,9 @@ class Execution:
                 )
             if missing:
                 print(f"seeds in {file.name}: {len(every - missing)} of {len(every)}")
-            return self._finished(runs.run_all(specs, record=file))
-        return self._finished(runs.run_all(specs, jobs=jobs, record=file, measure=self.measure, rerun=rerun))
-
-    def _finished(self, finished: list[runs.RunResult]) -> list[runs.RunResult]:
+            finished = runs.run_all(specs, record=file)
+        else:
+            finished = runs.run_all(specs, jobs=jobs, record=file, measure=self.measure, rerun=rerun)
         if old := sum(run.stale for run in finished):
             print(f"{old} of {len(finished)} runs. {stored.OLDER}")
         return finished
@@ -282,7 +261,8 @@ class Execution:
         finished: its runs, for what other test classes could change; none: nothing is said of that.
         """
         tests = self.study.claims
-        if any(run.stale for run in finished) or self._older():
+        path = saving.table_path(self.params)  # of the table that has just been saved, maybe of runs of older code
+        if any(run.stale for run in finished) or (path.exists() and stored.of_older_code(provenance.record(path))):
             return judging.judge(table, tests, [])
         return judging.judge(
             table,
@@ -293,11 +273,6 @@ class Execution:
             device=keys.device_name(),
             pretrained=getattr(self.params, "weights", "") != "none",
         )
-
-    def _older(self) -> bool:
-        """Whether the table that has just been saved is of runs of older code."""
-        path = saving.table_path(self.params)
-        return path.exists() and stored.of_older_code(provenance.record(path))
 
     def trials(self, table: pd.DataFrame) -> dict[str, int]:
         """See `stored.trials_of`.

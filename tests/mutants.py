@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("dmlrepro/losses/*.py", "dmlrepro/metrics.py", "dmlrepro/retrieval.py", "dmlrepro/samplers.py")
 MODULES += ("experiments/analysis/*.py", "experiments/training/*.py", "experiments/training/schemes/*.py")
-WITHOUT = ("__init__", "_names", "recommended", "recorded", "device")  # names and settings, nothing to compute
+WITHOUT = ("__init__", "_names", "recommended", "device")  # names and settings, nothing to compute
 # the tests of modules that have no file of their own name
 TESTED_BY = {"test_loop": "state supervised momentum", "test_runs": "keys cache scheduling"}
 TESTED_BY |= {"test_judging": "comparing claims", "test_records": "checking keys", "test_saving": "provenance"}

@@ -79,16 +79,11 @@ def test_experiments_train_as_the_losses_recommend(name):
     assert (spec.loss_clip_value or spec.clip_value) in clips or not names
 
 
-@pytest.mark.parametrize("batches, given, expected", [("shuffled", 5, None), ("pairs", 5, 5), ("pairs", 0, 4)])
-def test_batches_are_made_as_the_method_needs_them(batches, given, expected):
-    (method,) = [next(method for method in BASELINES.values() if method.loss and method.batches == batches)]
-    assert spec_of(method, PLAIN.configured({"samples_per_class": given})).samples_per_class == expected
-
-
-@pytest.mark.parametrize("given, expected", [(5, 5), (0, None)])
-def test_a_field_takes_the_batches_that_the_parameter_says(given, expected):
-    params = PLAIN.configured({"samples_per_class": given})
-    assert spec_of(PFML["PFML"], params).samples_per_class == expected
+@pytest.mark.parametrize("name, of_five, of_none", [("ProxyAnchor", None, None), ("Triplet", 5, 4), ("PFML", 5, None)])
+def test_batches_are_made_as_the_method_needs_them(name, of_five, of_none):
+    for given, expected in ((5, of_five), (0, of_none)):
+        params = PLAIN.configured({"samples_per_class": given})
+        assert spec_of((PFML | BASELINES)[name], params).samples_per_class == expected
 
 
 def test_a_notebook_without_the_parameters_of_a_method_trains_it_as_those_that_have_them():

@@ -213,15 +213,13 @@ def test_explicit_epochs_replace_the_steps_of_the_profile():
     assert (params.steps, params.epochs) == (0, 2)
 
 
-@pytest.mark.parametrize("values", [{"steps": "300"}, {"steps": 3.5}, {"lr": "fast"}, {"steps": True}, {"profile": 3}])
-def test_a_wrong_type_is_an_error_that_names_the_parameter(values):
-    with pytest.raises(TypeError, match=f"parameter {next(iter(values))} must be"):
-        EXAMPLE.configured(values)
-
-
-def test_a_number_that_yaml_read_as_text_is_explained():
-    with pytest.raises(TypeError, match=r"YAML reads 1e-5 as a string"):
-        EXAMPLE.configured({"lr": "1e-5"})
+@pytest.mark.parametrize(
+    "name, value, hint",
+    [("steps", 3.5, ""), ("steps", True, ""), ("lr", "1e-5", ".*YAML reads 1e-5 as a string"), ("profile", 3, "")],
+)
+def test_a_wrong_type_is_an_error_that_names_the_parameter(name, value, hint):
+    with pytest.raises(TypeError, match=f"parameter {name} must be{hint}"):
+        EXAMPLE.configured({name: value})
 
 
 @pytest.mark.parametrize(
@@ -250,27 +248,14 @@ def test_an_item_of_a_wrong_type_says_how_papermill_takes_a_list(name, values):
         catalogue.find(name).configured(values)
 
 
-def test_unknown_profile_and_dataset_list_what_exists():
-    with pytest.raises(ValueError, match=r"unknown profile 'fast'.*quick, small, paper"):
-        EXAMPLE.configured({"profile": "fast"})
-    with pytest.raises(ValueError, match=r"unknown dataset 'birds'.*glyphs"):
-        EXAMPLE.configured({"dataset": "birds"})
-
-
-def test_a_dataset_of_another_profile_is_named_with_it():
-    with pytest.raises(
-        ValueError, match=r"unknown dataset 'cub' for profile 'quick'; profile = 'small' or 'paper' has"
-    ):
-        EXAMPLE.configured({"dataset": "cub"})
-
-
 @pytest.mark.parametrize(
     "values, message",
     [
+        ({"profile": "fast"}, "unknown profile 'fast'.*quick, small, paper"),
+        ({"dataset": "birds"}, "unknown dataset 'birds'.*glyphs"),
+        ({"dataset": "cub"}, "unknown dataset 'cub' for profile 'quick'; profile = 'small' or 'paper' has"),
         ({"seeds": 0}, "seeds must be finite and greater than 0, got 0"),
-        ({"seeds": -1}, "seeds must be finite and greater than 0, got -1"),
         ({"lr": float("inf")}, "lr must be finite and greater than 0, got inf"),
-        ({"batch_size": 0}, "batch_size must be"),
         ({"threads": -1}, "threads must be finite and at least 0, got -1"),
         ({"warmup_epochs": -1.0}, "warmup_epochs must be finite and at least 0"),
         ({"steps": 3, "epochs": 2}, "give one of steps and epochs"),
@@ -279,14 +264,9 @@ def test_a_dataset_of_another_profile_is_named_with_it():
         ({"weights": "imagnet"}, "weights: no file imagnet; give an existing file, 'imagenet', 'symbols' or none"),
     ],
 )
-def test_a_number_or_a_network_that_makes_no_sense_is_named(values, message):
+def test_a_value_that_makes_no_sense_is_named(values, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         EXAMPLE.configured(values)
-
-
-def test_a_weights_file_that_is_missing_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"weights: no file .*mine.pht; give an existing file, 'imagenet'"):
-        EXAMPLE.configured({"weights": str(tmp_path / "mine.pht")})
 
 
 @pytest.mark.parametrize(
@@ -302,20 +282,13 @@ def test_a_weights_file_that_is_missing_is_named(tmp_path):
         ("11", {"noise_levels": [0.0, 0.4]}, "noise_levels must have 0.2, which other levels are compared with"),
         ("11", {"noise_levels": [0.0, 0.2, 1.2]}, "label_noise must be a fraction"),
         ("13", {"numbers": [1, 2]}, r"numbers must have 15, .*got \[1, 2\]; add it"),
-        ("14", {"deltas": [0.1]}, "deltas must have 0.2"),
-        ("15", {"alphas": [0.0, 1.0]}, "alphas must have 3"),
-        ("16", {"radii": [0.3]}, "radii must have 0.2"),
         ("17", {"network_image": 0}, "no parameter 'network_image'; did you mean 'network_images'"),
         ("17", {"network_images": 0}, "network_images must be finite and greater than 0"),
-        ("20", {"omega": -0.1}, "omega must be finite and at least 0"),
-        ("21", {"omegas": [0.1, 1.0]}, "omegas must have 0"),
         ("22", {"backbone": "resnet18", "weights": "none"}, "embedding_scale is known for conv4"),
         ("23", {"dims": [64]}, "dims must be among 128, 512"),
         ("23", {"cosine": 1.0}, "cosine must lie below 1"),
-        ("24", {"strengths": [0.5]}, "strengths must have 0"),
         ("24", {"strengths": [0.0, 1.0]}, r"strength must lie in \[0, 1\), got 1.0"),
         ("24", {"corruptions": ["fog"]}, "fog"),
-        ("26", {"sample_counts": [1, 2]}, "sample_counts must have 5"),
         ("26", {"backbone": "resnet18", "weights": "none", "image_size": 32}, "embedding_scale is known for conv4"),
     ],
 )
@@ -356,14 +329,7 @@ def test_a_parameter_is_compared_with_what_the_profile_means_for_the_dataset_and
 
 def test_many_changes_still_fit_a_file_name_and_differ():
     many = {"methods": ["PFML", "CPML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity"], "alpha": 2.5}
-    many |= {
-        "backbone": "squeezenet1_1",
-        "weights": "imagenet",
-        "embedding_size": 32,
-        "image_size": 48,
-        "lr": 1e-5,
-        "seeds": 9,
-    }
+    many |= {"backbone": "squeezenet1_1", "weights": "imagenet", "embedding_size": 32, "image_size": 48, "lr": 1e-5}
     stems = [Retrieval.configured(many | {"warmup_epochs": w}).stem for w in (2.0, 3.0)]
     assert all(len(stem) <= 200 and stem.startswith("10_pfml_retrieval--alpha=2.5,") for stem in stems)
     assert stems[0] != stems[1] and stems[0][:180] == stems[1][:180]

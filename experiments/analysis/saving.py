@@ -18,7 +18,6 @@ from experiments.analysis.provenance import PARTS, damage, record, seal
 from experiments.analysis.tables import COLUMNS, IDENTITY
 from experiments.datasets.manifests import is_own
 from experiments.files import atomic_write, repository_root, write_text
-from experiments.training import recorded
 from experiments.training.records import SUM
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.Data
     path = table_path(params)
     text = to_csv(table)
     made = {} if damage(path) else record(path)
-    same_parameters = made.get("parameters") == json.loads(json.dumps(recorded.parameters_to_record(params.as_dict())))
+    same_parameters = made.get("parameters") == json.loads(json.dumps(params.as_dict()))
     if not (same_parameters and path.read_text(encoding="utf8") == text):
         made = provenance(params, runs)
         write_text(path, text)
@@ -132,7 +131,7 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
     groups = [{"count": made.count(text)} | json.loads(text) for text in sorted(set(made))]
     return {
         "notebook": params.notebook,
-        "parameters": recorded.parameters_to_record(params.as_dict()),
+        "parameters": params.as_dict(),
         **({OWN: True} if getattr(params, "own", False) else {}),
         **_searched(params, {run.spec.method for run in finished}),
         **sources.checkout(),

@@ -16,7 +16,7 @@ from experiments.analysis.provenance import record
 from experiments.analysis.statistics import MIN_SEEDS
 from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root
-from experiments.training import recorded, records
+from experiments.training import records
 
 DATA = {"glyphs": "embedded glyphs", "omniglot": "Omniglot", "mnist": "MNIST"}
 DATA |= {"cub": "CUB", "cars": "Cars", "sop": "SOP", "inshop": "In-Shop"}
@@ -178,7 +178,7 @@ def _read(path: Path) -> Stored:
     return Stored(
         path.stem,
         saving.read(path),
-        recorded.parameters_from_record(made["parameters"]),
+        made["parameters"],
         made["device"],
         pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None,
         picture if picture.exists() else None,

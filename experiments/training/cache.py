@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
-from experiments.files import atomic_write, cache_root, check_checksums, quarantine, temporary_folder, write_checksums
+from experiments.files import atomic_write, cache_root, is_sound, quarantine, temporary_folder, write_checksums
 from experiments.training import batches, keys, loop, sources
 from experiments.training.spec import RunSpec
 
@@ -46,18 +46,13 @@ def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def stored(key: str) -> tuple[Path, dict] | None:
     """Where a run lies in the cache, and its record; None if it does not. What is damaged is set aside."""
-    folder = folder_of(key)
-    if not folder.exists():
+    if not is_sound(folder := folder_of(key)):
         return None
-    try:
-        check_checksums(folder)
-        record = json.loads((folder / "result.json").read_text(encoding="utf8"))
-        if keys.of_identity(record) != key:
-            raise ValueError("its spec, data, weights, code or versions are not those of its key")
+    record = json.loads((folder / "result.json").read_text(encoding="utf8"))
+    if keys.of_identity(record) == key:
         return folder, record
-    except ValueError as error:
-        quarantine(folder, error)
-        return None
+    quarantine(folder, "its spec, data, weights, code or versions are not those of its key")
+    return None
 
 
 def read(key: str) -> tuple[Path, dict]:

@@ -64,11 +64,8 @@ def embed_images(
 def neighbours(task: batches.Task, network: nn.Module) -> Tensor:
     """(N, k) int64: each train image and its k - 1 nearest neighbours, by the embeddings of the test-time crops."""
     embeddings = embed(network, task.test_batches(task.train)).to(next(network.parameters()).device)
-    own = torch.arange(len(task.train))[:, None]
-    others = (task.spec.neighbours or 1) - 1
-    if not others:
-        return own
-    return torch.cat([own, retrieval.nearest(embeddings, others).cpu()], dim=1)
+    own, others = torch.arange(len(task.train))[:, None], (task.spec.neighbours or 1) - 1
+    return torch.cat([own, retrieval.nearest(embeddings, others).cpu()], dim=1) if others else own
 
 
 def evaluate(
@@ -135,19 +132,13 @@ def score(
     measures: Collection[str] = retrieval.MEASURES,
 ) -> dict[str, float]:
     """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
-    if (query & gallery).all():
-        return retrieval.retrieval(embeddings, labels, ks, measures=measures)
-    if (query & gallery).any():
-        raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
-    query, gallery = torch.from_numpy(query), torch.from_numpy(gallery)
-    return retrieval.retrieval(
-        embeddings[query],
-        labels[query],
-        ks,
-        gallery=embeddings[gallery],
-        gallery_labels=labels[gallery],
-        measures=measures,
-    )
+    searched: dict[str, Any] = {}
+    if not (query & gallery).all():
+        if (query & gallery).any():
+            raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
+        searched = {"gallery": embeddings[gallery], "gallery_labels": labels[gallery]}
+        embeddings, labels = embeddings[query], labels[query]
+    return retrieval.retrieval(embeddings, labels, ks, measures=measures, **searched)
 
 
 @torch.no_grad()

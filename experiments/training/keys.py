@@ -17,7 +17,7 @@ import torch
 from experiments.datasets import manifests
 from experiments.files import data_root, find_repository, read_json
 from experiments.networks import backbones
-from experiments.training import batches, recorded, records, sources
+from experiments.training import batches, records, sources
 from experiments.training.device import device_for_training
 from experiments.training.spec import RunSpec
 
@@ -38,7 +38,7 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
     digests: a cached `digest_of_data` for many runs at a time; the reader's own images are read anew without one.
     """
     # what is not asked for is left out, so that a field added later leaves the keys of runs that do not use it
-    asked = recorded.spec_to_record({name: value for name, value in spec.as_dict().items() if not _is_nothing(value)})
+    asked = {name: value for name, value in spec.as_dict().items() if not _is_nothing(value)}
     if manifests.is_own(spec.dataset):
         del asked["dataset"]  # a folder has many spellings; the name and content of its images are the data's digest
     else:

@@ -77,8 +77,6 @@ def load(path: Path) -> SavedNetwork:
             about["backbone"], about["dim"], pooling=about["pooling"], in_channels=about["channels"]
         )
         network.load_state_dict(weights)
-    except FileNotFoundError:
-        raise
     except (SafetensorError, LookupError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} is no network of notebook 01, or damaged ({error}); execute notebook 01") from error
     return SavedNetwork(network.eval().to(device_for_training()), about)

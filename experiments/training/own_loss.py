@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from dmlrepro.losses.checks import check_batch, whole_labels
 from dmlrepro.losses.recommended import PROXIES, groups
+from experiments.files import sha256
 
 CLASSES, PER_CLASS, DIM = 8, 4, 32  # of the batches that `refuse_unsound` tries
 ALIKE = 1e-4  # relative difference up to which values and gradients are the same, in float32
@@ -99,9 +100,7 @@ def _digest(module: str) -> str:
     package = getattr(sys.modules[module.partition(".")[0]], "__file__", None)  # a folder without __init__.py has none
     root = Path(package or str(file))
     files = sorted(root.parent.rglob("*.py")) if root.name == "__init__.py" else [Path(str(file))]
-    content = [
-        [path.relative_to(root.parent).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files
-    ]
+    content = [[path.relative_to(root.parent).as_posix(), sha256(path)] for path in files]
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 

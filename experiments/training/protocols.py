@@ -47,7 +47,6 @@ MLRC_EPOCH = 100  # steps
 class Protocol:
     """One way to evaluate a method. See the head of this file for structure and settings, both fields of RunSpec."""
 
-    name: str
     structure: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further settings of one benchmark
@@ -62,6 +61,9 @@ def _mlrc_stop(epochs: int, patience: int) -> dict:
     """Evaluate every so many epochs; the code stops once more than `patience` epochs have passed since the best."""
     return {"eval_every": epochs * MLRC_EPOCH, "patience": patience // epochs + 1}
 
+
+_CROPS_224 = {"image_size": 224, "test_resize": 256, "crop_scale": (0.08, 1.0), "eval_every_epochs": 1}
+_BEST = {"monitor": "MAP@R", "restore_best": True}
 
 _IBN_128 = {
     "backbone": "bn_inception",
@@ -87,94 +89,68 @@ _CCP = _IBN_128 | {
     "eval_every": 25,
     "patience": 60,
 }
+_MLRC_LARGE = _mlrc_stop(20, 39)  # SOP, and the set that is most like it; In-Shop is not among MLRC's benchmarks
+_LARGE = {"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}}
 
 
 PROTOCOLS = {
-    protocol.name: protocol
-    for protocol in (
-        Protocol(
-            "conventional",
-            settings={
-                "pooling": "avg+max",
-                "image_size": 224,
-                "test_resize": 256,
-                "crop_scale": (0.08, 1.0),
-                "eval_every_epochs": 1,
-            },
-        ),
-        Protocol(
-            "mlrc",
-            structure={"monitor": "MAP@R", "restore_best": True},
-            settings=_IBN_128 | {"optimizer": "rmsprop", "lr": 1e-6} | _mlrc_stop(2, 9),
-            by_dataset={
-                "cars": _mlrc_stop(5, 14),
-                "sop": _mlrc_stop(20, 39),
-                "inshop": _mlrc_stop(20, 39),  # not among MLRC's benchmarks; the most alike of them
-            },
-            samples_per_class=(4, 1),
-            folds=4,
-            repeats=10,
-            trials=50,
-        ),
-        Protocol(
-            "roth",
-            structure={"freeze_batchnorm": True},
-            settings={
-                "backbone": "resnet50.tv_in1k",
-                "weights": "imagenet",
-                "pooling": "avg",
-                "embedding_size": 512,
-                "image_size": 224,
-                "test_resize": 256,
-                "crop_scale": (0.08, 1.0),
-                "batch_size": 112,
-                "optimizer": "adam",
-                "lr": 1e-5,
-                "weight_decay": 4e-4,
-                "steps": None,
-                "epochs": 150,
-                "warmup_epochs": 0.0,
-                "eval_every_epochs": 1,
-            },
-            samples_per_class=(2, 2),
-            held_out=3,  # the released code of nivMF tunes on a validation split of 30 % of the classes
-        ),
-        Protocol(
-            "stml",
-            structure={"views": 2, "neighbours": 5, "samples_per_class": None},
-            settings={
-                "backbone": "googlenet",
-                "weights": "imagenet",
-                "pooling": "avg",
-                "image_size": 227,
-                "test_resize": 256,
-                "crop_scale": (0.16, 1.0),
-                "batch_size": 100,
-                "optimizer": "adam",
-                "lr": 5e-4,
-                "steps": None,
-                "epochs": 200,
-                "eval_every_epochs": 1,
-            },
-            by_dataset={"sop": {"neighbours": 2}},
-        ),
-        Protocol(
-            "ccp_early_stopping",
-            structure={"monitor": "MAP@R", "restore_best": True},
-            settings=_CCP,
-            by_dataset={"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}},
-            samples_per_class=(4, 1),
-            folds=4,
-        ),
-        Protocol(
-            "ccp_one_fold",
-            structure={"monitor": "MAP@R", "restore_best": True, "fold": 2, "folds": 3},
-            settings=_CCP,
-            by_dataset={"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}},
-            samples_per_class=(4, 1),
-            held_out=3,
-        ),
-    )
+    "conventional": Protocol(settings={"pooling": "avg+max"} | _CROPS_224),
+    "mlrc": Protocol(
+        structure=_BEST,
+        settings=_IBN_128 | {"optimizer": "rmsprop", "lr": 1e-6} | _mlrc_stop(2, 9),
+        by_dataset={"cars": _mlrc_stop(5, 14), "sop": _MLRC_LARGE, "inshop": _MLRC_LARGE},
+        samples_per_class=(4, 1),
+        folds=4,
+        repeats=10,
+        trials=50,
+    ),
+    "roth": Protocol(
+        structure={"freeze_batchnorm": True},
+        settings=_CROPS_224
+        | {
+            "backbone": "resnet50.tv_in1k",
+            "weights": "imagenet",
+            "pooling": "avg",
+            "embedding_size": 512,
+            "batch_size": 112,
+            "optimizer": "adam",
+            "lr": 1e-5,
+            "weight_decay": 4e-4,
+            "steps": None,
+            "epochs": 150,
+            "warmup_epochs": 0.0,
+        },
+        samples_per_class=(2, 2),
+        held_out=3,  # the released code of nivMF tunes on a validation split of 30 % of the classes
+    ),
+    "stml": Protocol(
+        structure={"views": 2, "neighbours": 5, "samples_per_class": None},
+        settings={
+            "backbone": "googlenet",
+            "weights": "imagenet",
+            "pooling": "avg",
+            "image_size": 227,
+            "test_resize": 256,
+            "crop_scale": (0.16, 1.0),
+            "batch_size": 100,
+            "optimizer": "adam",
+            "lr": 5e-4,
+            "steps": None,
+            "epochs": 200,
+            "eval_every_epochs": 1,
+        },
+        by_dataset={"sop": {"neighbours": 2}},
+    ),
+    "ccp_early_stopping": Protocol(
+        structure=_BEST, settings=_CCP, by_dataset=_LARGE, samples_per_class=(4, 1), folds=4
+    ),
+    "ccp_one_fold": Protocol(
+        structure=_BEST | {"fold": 2, "folds": 3},
+        settings=_CCP,
+        by_dataset=_LARGE,
+        samples_per_class=(4, 1),
+        held_out=3,
+    ),
 }
 
 
@@ -288,9 +264,8 @@ def combine(finished: Iterable) -> list:
             continue
         together = run.spec.replace(fold=None)
         key = json.dumps([together.as_dict(), together.method, together.setting, together.protocol], sort_keys=True)
-        if key not in folds:
-            folds[key] = []
-            entries.append(folds[key])  # keeps its place in the table
+        if key not in folds:  # the first keeps their place in the table
+            entries.append(folds.setdefault(key, []))
         folds[key].append(run)
     return [entry for group in entries for entry in (_ensemble(group) if isinstance(group, list) else [group])]
 
@@ -299,22 +274,16 @@ def _ensemble(models: list) -> list[Scored]:
     first = models[0].spec
     if first.fold is None:
         return [Scored(first.replace(protocol=name), models[0].dataset, models[0].rows) for name in _labels(first)]
-    if sorted(run.spec.fold for run in models) != list(range(first.folds)):
-        raise ValueError(
-            f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, "
-            f"got {sorted(run.spec.fold for run in models)}"
-        )
-    separated, concatenated = _labels(first)
+    if (there := sorted(run.spec.fold for run in models)) != list(range(first.folds)):
+        raise ValueError(f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, got {there}")
     scores, selection = records.derived(models, _concatenated_scores), "val_best" if first.restore_best else "last"
     steps = [row["step"] for run in models for row in run.rows if row["selection"] == selection]
     together = {"selection": selection, "step": round(sum(steps) / len(steps))}
+    rows = _mean_rows(models), [together | {"metric": name, "value": value} for name, value in scores.items()]
     dim = records.derived(models[:1], _dimension)
     return [
-        Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, rows)
-        for label, size, rows in (
-            (separated, dim, _mean_rows(models)),
-            (concatenated, dim * len(models), [together | {"metric": n, "value": v} for n, v in scores.items()]),
-        )
+        Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, some)
+        for label, size, some in zip(_labels(first), (dim, dim * len(models)), rows)
     ]
 
 

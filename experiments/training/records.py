@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,11 +32,12 @@ from experiments.files import (
     repository_root,
     write_text,
 )
-from experiments.training import recorded, sources
+from experiments.training import sources
 
 SUM = "sha256"
+STORE = "store"  # what is locked: one process at a time changes the files of a folder
 STRETCHES = 50  # of a curve
-_PARTICULAR = ("described", "labels", "cost", "made", SUM)  # what two lines of one run need not have in common
+_PARTICULAR = {"described", "labels", "cost", "made", SUM}  # what two lines of one run need not have in common
 PARTS = {None: "whole network", "head": "head"}  # what of a network is trained; a block begins the last ones
 Function = TypeVar("Function", bound=Callable)
 
@@ -77,15 +77,14 @@ def asked_of(what: Mapping) -> dict:
 
 
 def kind(loss: str | None, scheme: str, train_from: str | None) -> str:
-    """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained, by their
-    recorded names. Kinds have versions of their own."""
-    of_spec = recorded.spec_to_record({"loss": loss or "untrained", "scheme": scheme})
-    return f"{of_spec['loss']}, {of_spec['scheme']}, {PARTS.get(train_from, 'last blocks')}"
+    """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained. Kinds have
+    versions of their own."""
+    return f"{loss or 'untrained'}, {scheme}, {PARTS.get(train_from, 'last blocks')}"
 
 
 def kind_of(line: Mapping) -> str:
     """The `kind` of a line's run."""
-    spec = recorded.spec_from_record(line["spec"])
+    spec = line["spec"]
     return kind(spec.get("loss"), spec.get("scheme", "supervised"), spec.get("train_from"))
 
 
@@ -128,7 +127,7 @@ def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) 
 
     Raises what `files.explained` does.
     """
-    with _alone(file), explained(file), file.open("a+b") as opened:
+    with locked(file.with_name(STORE)), explained(file), file.open("a+b") as opened:
         if (there_already := unless()) is not None:
             return there_already
         opened.seek(0)
@@ -148,14 +147,9 @@ def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) 
 
 def rewrite(file: Path, changed: Callable[[dict], dict | None]) -> None:
     """Put what `changed` makes of each line of a file in its place; None: it goes."""
-    with _alone(file):
+    with locked(file.with_name(STORE)):
         kept = [new for line in lines(file) if (new := changed(line)) is not None]
         write_text(file, "".join(map(_text, kept)))
-
-
-def _alone(file: Path) -> AbstractContextManager:
-    """One process at a time changes the files of a folder."""
-    return locked(file.with_name("store"))
 
 
 def _text(content: dict) -> str:
@@ -227,13 +221,12 @@ def _of_runs(runs_folder: Path, states: tuple) -> dict[str, list[dict]]:
         for number, line in enumerate(lines(file), start=1):
             if "run" not in line:
                 continue
-            known = by_name.setdefault(line["run"], [])
-            place = f"{file}, line {number}"
+            known, place = by_name.setdefault(line["run"], []), f"{file}, line {number}"
             twin = next((other for other in known if _trained_by(other) == _trained_by(line)), None)
             if twin is None:
                 known.append(line)
                 where[id(line)] = place
-            elif _general(twin) != _general(line):
+            elif any(twin.get(name) != line.get(name) for name in (twin.keys() | line.keys()) - _PARTICULAR):
                 raise ValueError(
                     f"{where[id(twin)]} and {place} have different rows of run {line['run']} ({line['described']}): "
                     "remove one of them, and what was measured on it"
@@ -248,10 +241,6 @@ def environment(line: Mapping) -> tuple[str, str]:
 
 def _trained_by(line: Mapping) -> tuple:
     return (*environment(line), line.get("version", line.get("source")))
-
-
-def _general(line: Mapping) -> dict:
-    return {name: value for name, value in line.items() if name not in _PARTICULAR}
 
 
 def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]]:
@@ -312,11 +301,10 @@ def derived(models: Sequence, function: Callable, **options: Any) -> Any:
         return _cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
     asked, of = [name, options, version], [[model.name, model.mark] for model in models]
     key = kept_under(asked, of)
-    known = measured_under(file, key)
+    known, described = measured_under(file, key), f"{name} of {models[0].described}"
     if known is None and any(model.measured_only for model in models):
-        raise NotMeasured(f"{name} of {models[0].described} was not measured")
+        raise NotMeasured(f"{described} was not measured")
     if known is None:
-        described = f"{name} of {models[0].described}"
         value = json.loads(json.dumps(function(*models, **options)))  # as it will be read
         made = {"derived": key, "asked": asked, "of": of, "described": described, "value": value}
         # another process may have been faster

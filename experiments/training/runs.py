@@ -102,8 +102,7 @@ class RunResult:
     @property
     def mark(self) -> str:
         """What tells its line from others of the same run, see `records.mark`."""
-        assert self.line is not None
-        return records.mark(self.line)
+        return records.mark(self.line or {})
 
     @property
     def correct_per_class(self) -> list[list[int]] | None:
@@ -172,12 +171,9 @@ def run_all(
     Raises:
         FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
     """
-    identities: dict[str, dict] = {}
-    of_key: dict[str, RunSpec] = {}
     every = [(keys.of_identity(identity), identity, spec) for spec, identity in zip(specs, _identities(specs))]
-    for key, identity, spec in every:
-        identities[key] = identity
-        of_key.setdefault(key, spec)
+    identities = {key: identity for key, identity, _ in every}
+    of_key = {key: spec for key, _, spec in reversed(every)}  # of equal ones the first
     theirs = {key for key, spec in of_key.items() if manifests.is_own(spec.dataset) or spec.loss == OWN_LOSS}
     files = {key: record for key in of_key if record and key not in theirs}
     served = {} if rerun else _recorded(identities, files)
@@ -197,7 +193,7 @@ def run_all(
             known = _recorded({key: identities[key]}, files).get(key)
             if known and not known[1] and not rerun:
                 return  # another process was faster
-            finished = _stored(key, of_key[key], cached[key], from_cache=False, record=files[key])
+            finished = _stored(key, of_key[key], cached[key], False, files[key])
             line = _line_of(identities[key], finished)
             measure(dataclasses.replace(finished, line=line))
             records.append(files[key], line)
@@ -214,7 +210,7 @@ def run_all(
         if key not in parallel
     }
     failures |= scheduling.do_all(parallel, alone, workers, keep, progress.reporter("runs trained", len(missing)))
-    tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
+    tried = {key: of_key[key] for key in identities if key in missing or key in failures}
     if failures and len(tried) == 1:
         raise next(iter(failures.values()))
     if failures:
@@ -223,10 +219,7 @@ def run_all(
     return [
         dataclasses.replace(of_record[key], spec=spec, from_cache=key not in missing)
         if key in served
-        else dataclasses.replace(
-            _stored(key, spec, cached[key], from_cache=key not in missing, record=files.get(key)),
-            line=new[key][0] if key in new else None,
-        )
+        else _stored(key, spec, cached[key], key not in missing, files.get(key), new[key][0] if key in new else None)
         for key, _, spec in every
     ]
 
@@ -290,14 +283,16 @@ def _recorded(identities: Mapping[Key, dict[str, dict]], files: Mapping[Key, Pat
     return {key: found[name] for key, name in names.items() if name in found}
 
 
-def _stored(key: str, spec: RunSpec, stored: tuple[Path, dict], *, from_cache: bool, record: Path | None) -> RunResult:
-    """A run of the cache."""
-    folder, content = stored
+def _stored(
+    key: str, spec: RunSpec, there: tuple, from_cache: bool, record: Path | None, line: Mapping | None = None
+) -> RunResult:
+    """A run of the cache; line: that of the record, where it has one."""
+    folder, content = there
     what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
     made = content["made"] | where | {"weights": what["weights"]}
     numbers = (content["dataset"], content["rows"], content["cost"], made)
     version = records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]  # of the present code
-    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), version, record)
+    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), version, record, line)
 
 
 def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:

@@ -219,18 +219,16 @@ def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str
 
 def validation_metrics(models: list[RunSpec]) -> list[dict[str, float]]:
     """The validation metrics of each run; SCORE alone, of 0, for all if one of them diverged. They leave the cache."""
+    metrics = []
     try:
-        metrics = [_of_validation(run) for run in runs.run_all(models)]
+        for run in runs.run_all(models):
+            selection = "val_best" if run.spec.restore_best else "last"
+            rows = [row for row in run.rows if row["selection"] == selection and "network" not in row]
+            metrics.append({row["metric"][4:]: row["value"] for row in rows if row["metric"].startswith("val ")})
     except FloatingPointError:  # one diverged; others may have finished before it
         metrics = [{SCORE: 0.0}] * len(models)
     cache.forget(models)  # 50 trials of 4 networks are 10 GB
     return metrics
-
-
-def _of_validation(run: runs.RunResult) -> dict[str, float]:
-    selection = "val_best" if run.spec.restore_best else "last"
-    rows = [row for row in run.rows if row["selection"] == selection and "network" not in row]
-    return {row["metric"][4:]: row["value"] for row in rows if row["metric"].startswith("val ")}
 
 
 def _found(tried: Sequence[Mapping], first: int | None) -> dict[str, Any]:
@@ -240,14 +238,8 @@ def _found(tried: Sequence[Mapping], first: int | None) -> dict[str, Any]:
     means = {n: statistics.fmean(trial["scores"]) for n, trial in enumerate(tried) if len(trial["scores"]) == most}
     winner = max(means, key=lambda number: means[number])
     on_first = [_score(trial, first) for trial in tried]
-    return {
-        "trial": winner,
-        "options": tried[winner]["options"],
-        "score": means[winner],
-        "default": on_first[0],
-        "median": statistics.median(on_first),
-        "best": max(on_first),
-    }
+    shown = {"default": on_first[0], "median": statistics.median(on_first), "best": max(on_first)}
+    return {"trial": winner, "options": tried[winner]["options"], "score": means[winner]} | shown
 
 
 def _score(trial: Mapping, first: int | None) -> float:

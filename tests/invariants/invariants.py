@@ -8,8 +8,6 @@ I2  the verdict of each claim in each context
 I3  the present code takes every run and every measurement from the store that it took before; nothing is trained
 I4  the golden values of profile quick
 I5  the RunSpecs of all studies, profiles and data sets
-
-Names are those on record, so that the dumps outlive a renaming in the code.
 """
 
 import argparse
@@ -30,7 +28,7 @@ from experiments.files import repository_root
 from experiments.profiles import RECIPES
 from experiments.report import catalogue, verdicts
 from experiments.study import Execution, Study
-from experiments.training import checking, keys, loop, recorded, records, runs, scheduling
+from experiments.training import checking, keys, loop, records, runs, scheduling
 
 EXPECTED = Path(__file__).parent / "expected"
 ROUNDED = 1e-3  # of a synthetic value, which is computed and not trained: what another processor rounds otherwise
@@ -106,7 +104,7 @@ def nothing_missing(parallel: dict, alone: dict, *_: Any) -> dict:
 def table_of(path: Path, asked: Asked):
     """A table made anew from the store, and all that is measured for its verdicts."""
     study = catalogue.find(path.stem.partition("--")[0])
-    params = study.configured(recorded.parameters_from_record(provenance.record(path)["parameters"]))
+    params = study.configured(provenance.record(path)["parameters"])
     assert params.stem == path.stem, f"the parameters in {path.stem}.json now name {params.stem}"
     finished = runs.run_all(study.specs(params), record=records.file_of("small", study.name))
     asked.runs |= {run.name for run in finished}
@@ -219,7 +217,7 @@ def specs_of(study: Study, profile: str, dataset: str) -> list[dict[str, Any]] |
         specs = study.specs_untrained(params)
     except ValueError:
         return "refused"
-    return [recorded.spec_to_record(vars(spec) | spec.as_dict()) for spec in specs]
+    return [vars(spec) | spec.as_dict() for spec in specs]
 
 
 def specs_now() -> Rows:
