@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument(
         "--everything", action="store_true", help="also what repeats the committed tables, with its costs"
     )
-    summary = _command(commands, "summary", do.summary, "table of a build folder: notebook, seconds, rows, verdicts")
+    summary = _command(commands, "summary", do.summary, "table of a build folder: notebook, seconds, rows")
     summary.add_argument("folder", type=Path, help="of a build, as build/quick")
     summary.add_argument("notebooks", nargs="*", help="instead, how far the tables of these lie from the golden values")
     _command(commands, "report", do.report, "fill the tables of pages and notebooks, write results/claims.csv")

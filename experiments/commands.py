@@ -212,7 +212,7 @@ def _published(build: Path) -> Path:
 
 
 def summary(options: argparse.Namespace) -> int:
-    """What the notebooks of a build folder took and said; of notebooks that are named, how far their tables lie from
+    """What the notebooks of a build folder took; of notebooks that are named, how far their tables lie from
     the golden values. 1 where a value is outside its tolerance, or a committed table is not what they make."""
     from experiments.analysis import publishing
     from experiments.files import repository_root
@@ -233,7 +233,7 @@ def summary(options: argparse.Namespace) -> int:
     else:
         table = regression.summary(options.folder)
         print(table.to_string(index=False))
-        print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
+        print(f"{len(table)} notebooks, {table['rows'].sum()} rows")
         if difference := publishing.difference(options.folder, committed):
             print(difference)
     reasons = publishing.outdated(options.folder, committed)

@@ -1,4 +1,4 @@
-"""Every measure against a loop written from its definition, and retrieval against pytorch-metric-learning as well."""
+"""Every measure against a loop written from its definition, the metric of batches, and what bad input is told."""
 
 import importlib.util
 import io

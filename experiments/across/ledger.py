@@ -5,7 +5,6 @@ those of the other notebooks.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -16,26 +15,15 @@ from experiments.params import Params
 from experiments.study import Study
 
 
-class Ledger(NamedTuple):
-    """The claims: lines as `analysis.ledger.ordered` has them, and by claim the verdict here."""
-
-    lines: pd.DataFrame
-    here: Mapping[str, str]
-
-
-class LedgerParams(Params):
-    """The parameters of notebook 92; whatever they are, it reads the tables of all profiles."""
-
-
-def squares(ledger: Ledger) -> Figure:
-    """The verdict of every claim here at a glance, with k of n."""
+def squares(lines: pd.DataFrame, here: Mapping[str, str]) -> Figure:
+    """The verdict of every claim here at a glance, with k of n; lines: as `analysis.ledger.ordered` has them."""
     rows = []
-    for claim_id, word in ledger.here.items():
+    for claim_id, word in here.items():
         paper, _, number = claim_id.partition("-")
-        own = ledger.lines[(ledger.lines["claim_id"] == claim_id) & (ledger.lines["decides"] == "yes")]
-        k, n = next(own.loc[own["role"] == "named", ["k", "n"]].itertuples(index=False, name=None), (0, 0))
+        own = lines[(lines["claim_id"] == claim_id) & (lines["decides"] == "yes") & (lines["role"] == "named")]
+        k, n = next(own[["k", "n"]].itertuples(index=False, name=None), (0, 0))
         rows.append({"paper": claims.name_of(paper), "number": int(number), "verdict": word, "k": k, "n": n})
     return comparisons.verdict_squares(pd.DataFrame(rows))
 
 
-Claims = Study("92_claims", LedgerParams, saves=False)
+Claims = Study("92_claims", Params, saves=False)  # whatever its parameters, it reads the same tables

@@ -21,10 +21,6 @@ from experiments.study import Study
 POINTS = 3  # sizes of a fitted exponent, at least
 
 
-class PerformanceParams(Params):
-    """The parameters of notebook 93; whatever they are, it reads the same tables."""
-
-
 @dataclass(frozen=True)
 class Benchmark:
     """How one table of results/benchmarks is read.
@@ -142,4 +138,4 @@ def check() -> None:
     print(f"every benchmark of results/benchmarks is read here: {f'no, not {left}' if left else 'yes'}")
 
 
-Performance = Study("93_performance", PerformanceParams, saves=False)
+Performance = Study("93_performance", Params, saves=False)  # whatever its parameters, it reads the same tables

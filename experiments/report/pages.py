@@ -192,7 +192,8 @@ def pictures() -> dict[Path, bytes]:
             floor = _mean(board.loc[board["method"] == "untrained", "R@1"].iloc[0])
             heading = title.removesuffix(", conventional protocol").replace(", ", ",\n", 1)
             largest[heading] = trained.assign(**means, untrained=floor)
-    figures = {"matrix": drawn.squares(verdicts.made()), "which_loss": rankings(largest, "R@1", names=papers.names())}
+    matrix = drawn.squares(verdicts.lines(), verdicts.here())
+    figures = {"matrix": matrix, "which_loss": rankings(largest, "R@1", names=papers.names())}
     made = {}
     for name, figure in figures.items():
         page, small = io.BytesIO(), io.BytesIO()

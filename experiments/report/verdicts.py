@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from experiments import variables
-from experiments.across.ledger import Ledger
 from experiments.analysis import claims, judging, ledger, results, robustness, stored, tables
 from experiments.analysis.comparing import Environments
 from experiments.analysis.verdict_tables import Judged
@@ -31,11 +30,6 @@ COMPARISON_COLUMNS = (
     *("claim_id", "decides", *_SIDES, "metric", *_STATED, "interpretation", "effect", "low", "high", "seeds", "p"),
     *("outcome", "reason", "tuned", "mixes", "profile", "dataset", "dim", "protocol", "stem"),
 )
-
-
-def made() -> Ledger:
-    """All that is said of the claims of data/claims.csv."""
-    return Ledger(lines(), here())
 
 
 @functools.cache

@@ -2,10 +2,12 @@
 
 Of each kind, see `records.kind`, some runs are trained again, spread over all that are stored. They agree if all rows
 are the same bytes where the machine is alike (rounding, device, threads and versions of packages), and elsewhere if
-each row of the last step lies within 3 standard deviations over seeds of the stored one.
+each row of the last step lies within 3 standard deviations over seeds of the stored one and their mean deviation within
+2 / sqrt(runs) of them.
 """
 
 import dataclasses
+import math
 import typing
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +18,7 @@ import numpy as np
 from experiments.training import records, runs
 from experiments.training.spec import RunSpec
 
-DEVIATIONS = 3.0  # over seeds, within which a row of another machine lies
+EACH, MEAN = 3.0, 2.0  # standard deviations over seeds: of a row, and of the mean deviation times sqrt(runs)
 SEEDS = 3  # so many values give a deviation
 LEAST = 1e-3  # the least deviation: of fractions a tenth of a point, which seeds that agree do not show
 ALIKE = ("rounding", "device", "threads", "versions")
@@ -76,6 +78,7 @@ def difference(lines: Sequence[Mapping], trained: Sequence[Any], of_kind: Iterab
     for line in of_kind:
         for row, value in _last(line["rows"]).items():
             seeds.setdefault((_setting(line), row), []).append(value)
+    scaled, compared = [], 0
     for line, run in zip(lines, trained):
         if all(run.made[name] == line["made"][name] for name in ALIKE):
             if run.rows != line["rows"]:
@@ -84,11 +87,15 @@ def difference(lines: Sequence[Mapping], trained: Sequence[Any], of_kind: Iterab
         then, now = _last(line["rows"]), _last(run.rows)
         if then.keys() != now.keys():
             return f"{line['described']} has rows of other names"
+        compared += 1
         for row, value in then.items():
             values = seeds[_setting(line), row]
             deviation = max(float(np.std(values, ddof=1)), LEAST) if len(values) >= SEEDS else LEAST
-            if abs(now[row] - value) > DEVIATIONS * deviation:
+            if abs(now[row] - value) > EACH * deviation:
                 return f"{line['described']}: {' '.join(row)} was {value:.6g}, is {now[row]:.6g}"
+            scaled.append((now[row] - value) / deviation)
+    if scaled and abs(np.mean(scaled)) > MEAN / math.sqrt(compared):
+        return f"the rows of {compared} runs lie {np.mean(scaled):+.2f} standard deviations beside theirs on average"
     return ""
 
 

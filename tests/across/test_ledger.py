@@ -12,7 +12,7 @@ from experiments.report import catalogue, regression, verdicts
 def test_a_paper_that_has_no_printed_name_stands_under_its_id(monkeypatch):
     named = {paper: row for paper, row in claims.papers().items() if paper != "nivmf"}
     monkeypatch.setattr(claims, "papers", lambda: named)
-    (axis,) = ledger.squares(verdicts.made()).axes
+    (axis,) = ledger.squares(verdicts.lines(), verdicts.here()).axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["PFML", "nivmf", "Mean field", "CCP", "PLM"]
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from experiments.analysis import provenance
 from experiments.files import repository_root
-from experiments.report import verdicts
 from experiments.training import records
 
 
@@ -49,10 +48,7 @@ def copied(tmp_path, monkeypatch):
         (tmp_path / name).symlink_to(repository_root() / name)
     shutil.copytree(repository_root() / "results", tmp_path / "results")
     monkeypatch.chdir(tmp_path)
-    verdicts.forget()
-    yield tmp_path / "results" / "small"
-    monkeypatch.undo()
-    verdicts.forget()
+    return tmp_path / "results" / "small"
 
 
 def rebuilt(small, stem=TABLE):

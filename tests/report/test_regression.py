@@ -64,7 +64,6 @@ RUNS = {
     "PLM": ("50", "PLM", ""),
     "supervised": ("11", "ProxyAnchor", "label_noise=0"),
     "projection": ("42", "C2-CCP-L", "projection=10"),
-    "momentum": ("91", "PFML+encoder", ""),
     "momentum encoder": ("50", "PLM", ""),
     "pseudo-labels": ("50", "K-Means", ""),
 }
@@ -76,7 +75,6 @@ FLIPS = {
     "PLM": negative(piecewise_linear.PiecewiseLinearManifoldLoss, "terms"),
     "supervised": negative(supervised.Scheme, "objective"),
     "projection": negative(ccp, "projection_penalty"),
-    "momentum": (momentum.Scheme, "after_step", away_from_the_network),
     "momentum encoder": (momentum.Scheme, "after_step", away_from_the_network),
     "pseudo-labels": negative(pseudo_labels.Scheme, "objective"),
 }
