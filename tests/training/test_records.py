@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import official_layouts
 import pytest
@@ -269,6 +270,33 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
             labels = {name: getattr(spec, name) for name in LABELS}
             line = {"spec": kept, "labels": labels, "made": {"threads": spec.threads or 0}}
             assert json.dumps(checking.spec_of(json.loads(json.dumps(line))).as_dict()) == json.dumps(spec.as_dict())
+
+
+def test_runs_of_another_machine_may_deviate_singly_and_not_all_to_one_side():
+    made = dict.fromkeys(checking.ALIKE, "one")
+    values = (0.70, 0.71, 0.72, 0.73)
+
+    def row(value):
+        return [{"selection": "last", "metric": "R@1", "step": 1, "value": value}]
+
+    lines = [
+        {"described": f"seed {seed}", "spec": {"seed": seed}, "rows": row(value), "made": made}
+        for seed, value in enumerate(values)
+    ]
+    deviation = np.std(values, ddof=1)
+
+    def differs(*shifts):
+        trained = [
+            SimpleNamespace(made=made | {"rounding": "another"}, rows=row(value + shift * deviation))
+            for value, shift in zip(values, shifts)
+        ]
+        return checking.difference(lines, trained, lines)
+
+    assert differs(2, -2, 1, -1) == ""
+    assert differs(0, 0, 0, 3.5).startswith("seed 3: R@1")
+    assert differs(1.1, 1.1, 1.1, 1.1).endswith("standard deviations beside theirs on average")
+    alike = [SimpleNamespace(made=made, rows=row(value + 1e-9)) for value in values]
+    assert "on a machine that is alike" in checking.difference(lines, alike, lines)
 
 
 # --- versions ---
