@@ -35,22 +35,24 @@ def write_cub(root: Path, sizes: dict[int, int]) -> Path:
     return folder
 
 
-def write_cars(root: Path, sizes: dict[int, int], num_classes: int) -> Path:
+def write_cars(root: Path, sizes: dict[int, int]) -> Path:
     """Cars196 with a 1 x N struct array `annotations` and a 1 x C cell array `class_names`."""
+    from scipy.io import savemat
+
     folder = root / "Cars196"
     ids = [number for number in sizes for _ in range(sizes[number])]
     paths = [f"car_ims/{n:06d}.jpg" for n in range(1, len(ids) + 1)]
     save_images([folder / path for path in paths])
-    tests = [n % 2 for n in range(len(ids))]
-    annotations = matlab_structs({"relative_im_path": paths, **BOX, "class": ids, "test": tests})
-    save_matlab(folder / "cars_annos.mat", annotations=annotations, class_names=car_names(num_classes))
+    rows = np.empty((1, len(ids)), [(name, object) for name in ("relative_im_path", "bbox_x1", "class", "test")])
+    rows[0] = [(path, 1, number, n % 2) for n, (path, number) in enumerate(zip(paths, ids))]
+    savemat(folder / "cars_annos.mat", {"annotations": rows, "class_names": car_names(max(sizes))})
     return folder
 
 
-def write_cars_by_class(root: Path, sizes: dict[int, int], num_classes: int) -> Path:
+def write_cars_by_class(root: Path, sizes: dict[int, int]) -> Path:
     """pytorch-metric-learning's copy: names.csv, anno_{train,test}.csv, car_data/car_data/{train,test}/<class>/."""
     folder = root / "Cars196"
-    names = car_names(num_classes)[0].tolist()
+    names = car_names(max(sizes))[0].tolist()
     write_lines(folder / "names.csv", names)
     ids = [number for number in sizes for _ in range(sizes[number])]
     for start, part in enumerate(("train", "test")):
@@ -62,30 +64,11 @@ def write_cars_by_class(root: Path, sizes: dict[int, int], num_classes: int) -> 
     return folder
 
 
-BOX = dict.fromkeys(("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2"), 1)
-
-
 def car_names(count: int) -> np.ndarray:
     """A 1 x C cell array; as in the real list, one name has a slash."""
     names = np.empty((1, count), object)
     names[0] = [f"Make {'C/V' if number == 2 else 'Model'} {number}" for number in range(1, count + 1)]
     return names
-
-
-def matlab_structs(fields: dict) -> np.ndarray:
-    """A 1 x N struct array from lists of N values, or one value for all."""
-    count = len(next(values for values in fields.values() if isinstance(values, list)))
-    array = np.empty((1, count), [(name, object) for name in fields])
-    for n in range(count):
-        array[0, n] = tuple(values[n] if isinstance(values, list) else values for values in fields.values())
-    return array
-
-
-def save_matlab(path: Path, **arrays) -> None:
-    from scipy.io import savemat
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    savemat(path, arrays)
 
 
 def write_sop(root: Path, train: dict[int, int], test: dict[int, int]) -> Path:

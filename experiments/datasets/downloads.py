@@ -97,35 +97,27 @@ def fetch(name: str, root: str | Path | None = None) -> None:
     root = Path(root or data_root())
     try:
         for source in [] if name == "cars" and layouts.is_copy_of_cars(root) else SOURCES[name]:
-            _obtain(source, root)
+            file, result = root / source.file, root / (source.unpacks_to or source.file)
+            if result.exists() and source.unpacks_to:
+                print(f"{result}: already there")
+                continue
+            if file.exists():
+                verify(file, source.md5)
+            else:
+                download(source.urls, file, source.md5)
+            if source.unpacks_to:
+                unpack(file, result)
+            print(f"{result}: ready")
         if name == "mnist":
             from torchvision.datasets import MNIST
 
             MNIST(root, download=True)
     except (OSError, RuntimeError) as error:  # the latter by torchvision
-        raise OSError(f"{error}\nIf it stays so, by hand:\n{_by_hand(name, root)}") from error
+        missing = [f"Download {' or '.join(source.urls)} to {root / source.file}." for source in SOURCES[name]]
+        steps = BY_HAND[name].format(root=root) if name in BY_HAND else "\n".join(missing)
+        again = "Then run this command again: it verifies, unpacks and counts what is there."
+        raise OSError(f"{error}\nIf it stays so, by hand:\n{steps}\n{again}") from error
     print(manifests.check(name, root))
-
-
-def _by_hand(name: str, root: Path) -> str:
-    missing = [f"Download {' or '.join(source.urls)} to {root / source.file}." for source in SOURCES[name]]
-    steps = BY_HAND[name].format(root=root) if name in BY_HAND else "\n".join(missing)
-    return f"{steps}\nThen run this command again: it verifies, unpacks and counts what is there."
-
-
-def _obtain(source: Source, root: Path) -> None:
-    """Have the file of a source, and what it unpacks to."""
-    file, result = root / source.file, root / (source.unpacks_to or source.file)
-    if result.exists() and source.unpacks_to:
-        print(f"{result}: already there")
-        return
-    if file.exists():
-        verify(file, source.md5)
-    else:
-        download(source.urls, file, source.md5)
-    if source.unpacks_to:
-        unpack(file, result)
-    print(f"{result}: ready")
 
 
 def download(urls: tuple[str, ...], file: Path, md5: str | None) -> None:

@@ -16,7 +16,7 @@ import os
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -149,19 +149,14 @@ def check(manifest: Manifest) -> str:
 
     Returns sizes and modes, and the grey levels in use: a picture of 8 bits in a file of 16 is black.
     """
-    from tqdm import tqdm
 
     def looked_at(path: str) -> tuple[str, int, int, int, int]:
         (height, width), mode = _header(path, own=is_own(manifest.name))
         pixels = np.asarray(decoded(path, upright=False))
         return mode, min(height, width), max(height, width), int(pixels.min()), int(pixels.max())
 
-    with (
-        ThreadPoolExecutor(os.cpu_count()) as pool,
-        tqdm(desc=f"decoding {manifest.name}", total=len(manifest), unit=" images", disable=None) as bar,
-    ):
-        modes, short, long, darkest, brightest = zip(*_all_read(pool, looked_at, manifest.images, bar=bar))
-        _refuse_shared(pool, manifest)
+    modes, short, long, darkest, brightest = zip(*_all_read(manifest, looked_at))
+    _refuse_shared(manifest)
     counts = ", ".join(f"{count} {mode}" for mode, count in Counter(modes).most_common())
     flat = [path for path, low, high in zip(manifest.images, darkest, brightest) if low == high]
     said = f"; {len(flat)} images are of one level alone: {few(flat)}" if flat else ""
@@ -249,42 +244,36 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
 
 def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
     """Write sizes and pixels of all images to a folder, see `kept_folder`."""
+    own = is_own(manifest.name)
+    headers = _all_read(manifest, partial(_header, own=own))
+    _refuse_shared(manifest)
+    sides = [(height, width) for (height, width), _ in headers]
+    if short_side:
+        sides = [_with_short_side(height, width, short_side) for height, width in sides]
+    sizes = np.array(sides, np.int64)
+    ends = (sizes.prod(1) * 3).cumsum()
+    needed, free = int(ends[-1]), shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            f"{cache_root()}: the decoded images of {manifest.name} need {needed / 1e9:.1f} GB and "
+            f"{free / 1e9:.1f} GB are free; point DMLREPRO_CACHE to a larger disk"
+        )
+    np.save(folder / "sizes.npy", sizes)
+    pixels = np.memmap(folder / "pixels", np.uint8, "w+", shape=(needed,))
+
+    def decode(path: str, size: np.ndarray, end: int) -> None:
+        height, width = size.tolist()
+        image = decoded(path, upright=own).resize((width, height), Image.Resampling.BILINEAR)
+        pixels[end - 3 * height * width : end] = np.asarray(image).ravel()
+
+    _all_read(manifest, decode, sizes, ends)
+    pixels.flush()
+
+
+def _all_read(manifest: Manifest, read: Callable, *others: np.ndarray) -> list:
+    """read(path, ...) for all files, in order; ValueError lists the first few that could not be read."""
     from tqdm import tqdm
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        own = is_own(manifest.name)
-        headers = _all_read(pool, partial(_header, own=own), manifest.images)
-        _refuse_shared(pool, manifest)
-        sides = [(height, width) for (height, width), _ in headers]
-        if short_side:
-            sides = [_with_short_side(height, width, short_side) for height, width in sides]
-        sizes = np.array(sides, np.int64)
-        ends = (sizes.prod(1) * 3).cumsum()
-        needed, free = int(ends[-1]), shutil.disk_usage(folder).free
-        if needed > free:
-            raise OSError(
-                f"{cache_root()}: the decoded images of {manifest.name} need {needed / 1e9:.1f} GB and "
-                f"{free / 1e9:.1f} GB are free; point DMLREPRO_CACHE to a larger disk"
-            )
-        np.save(folder / "sizes.npy", sizes)
-        pixels = np.memmap(folder / "pixels", np.uint8, "w+", shape=(needed,))
-
-        def decode(path: str, size: np.ndarray, end: int) -> None:
-            pixels[end - 3 * size.prod() : end] = _decode(path, size, own).ravel()
-
-        with tqdm(desc=f"decoding {manifest.name}", total=len(sizes), unit=" images", disable=None) as bar:
-            _all_read(pool, decode, manifest.images, sizes, ends, bar=bar)
-        pixels.flush()
-
-
-def _all_read(
-    pool: ThreadPoolExecutor,
-    read: Callable,
-    paths: Sequence[str] | np.ndarray,
-    *others: Sequence | np.ndarray,
-    bar: torch.types.Any = None,
-) -> list:
-    """read(path, ...) for all files, in order; ValueError lists the first few that could not be read."""
     bad = []
 
     def attempt(path: str, *arguments: object):
@@ -294,25 +283,23 @@ def _all_read(
             reason = str(error).replace(repr(path), "").strip() or type(error).__name__
             bad.append(f"{path} ({reason})")
 
-    results = []
-    for result in pool.map(attempt, paths, *others):
-        results.append(result)
-        if bar is not None:
-            bar.update()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        tasks = pool.map(attempt, manifest.images, *others)
+        results = [*tqdm(tasks, f"reading {manifest.name}", len(manifest), unit=" images", disable=None)]
     if bad:
-        told = f"{len(bad)} of {len(paths)} files are no readable images: {few(sorted(bad))}"
+        told = f"{len(bad)} of {len(manifest)} files are no readable images: {few(sorted(bad))}"
         raise ValueError(f"{told}; convert or remove them")
     return results
 
 
-def _refuse_shared(pool: ThreadPoolExecutor, manifest: Manifest) -> None:
+def _refuse_shared(manifest: Manifest) -> None:
     """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy.
 
     Official sets are taken as they were published, and where nothing is scored a copy does no harm.
     """
     if not is_own(manifest.name) or not manifest.labelled:
         return
-    contents = pool.map(lambda path: hashlib.sha256(Path(path).read_bytes()).digest(), manifest.images)
+    contents = _all_read(manifest, lambda path: hashlib.sha256(Path(path).read_bytes()).digest())
     files = list(zip(contents, manifest.images, manifest.split))
     trained = {content: path for content, path, split in files if split == "train"}
     if shared := [f"{path} = {trained[key]}" for key, path, split in files if split == "test" and key in trained]:
@@ -341,8 +328,3 @@ def _orientation(image: Image.Image) -> int:
         return image.getexif().get(EXIF_ORIENTATION, 1)
     except Exception:  # damaged EXIF data do not make a photograph unreadable
         return 1
-
-
-def _decode(path: str, size: np.ndarray, upright: bool) -> np.ndarray:
-    height, width = size.tolist()
-    return np.asarray(decoded(path, upright=upright).resize((width, height), Image.Resampling.BILINEAR))

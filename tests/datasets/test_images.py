@@ -64,7 +64,7 @@ def test_files_are_resized_once_to_the_short_side(files):
 def test_the_second_opening_decodes_nothing(files, monkeypatch):
     first = images.open_images(files, short_side=16)
     noisy = replace(files, labels=files.labels[::-1].copy())  # labels do not matter for pixels
-    monkeypatch.setattr(images, "_decode", None)
+    monkeypatch.setattr(images, "decoded", None)
     for manifest in (files, noisy):
         again = images.open_images(manifest, short_side=16)
         assert torch.equal(again.pixels, first.pixels)

@@ -349,6 +349,12 @@ def test_labels_are_names_whatever_the_folders_are_called(tmp_path, birds, table
     assert str(quoted) in read(tmp_path / "a.csv", table + '"birds/owl/a, ""b"".png",owl,test\n').images
 
 
+def flagged(flag: str):
+    """An edit that adds the columns query, with a flag, and gallery, without."""
+    flags = {"split": "split,query,gallery", ",train": ",train,,", ",test": f",test,{flag},no"}
+    return lambda text: re.sub("split|,train|,test", lambda found: flags[found[0]], text)
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -366,27 +372,15 @@ def test_labels_are_names_whatever_the_folders_are_called(tmp_path, birds, table
         (lambda t: t.replace(",jay,", ",blue,jay,"), "as many fields in each row .*line 2"),
         (lambda t: t.replace(",jay", ',"jay'), "rows without a path, a label or a closing quote"),
         (lambda t: t.replace(",owl,test", ",jay,test"), "found 1 of 5 in both: jay; give each class to one part, or"),
+        (flagged("maybe"), r"6 test rows whose query or gallery is neither true nor false: line \(8, 'query'\): maybe"),
+        (flagged("False"), "6 test rows are neither query nor gallery.*: line 8: .*owl/0.png"),
+        (flagged("1"), "a test class with a query and another gallery image, found none"),
         (lambda t: t.replace(",owl,", ",Jay,"), "differ only in upper and lower case.*jay.*Jay"),
     ],
 )
 def test_contradictions_in_a_csv_file_are_named(tmp_path, table, edit, message):
     (tmp_path / "a.csv").write_text(edit(table))
     refused(tmp_path / "a.csv", message, (ValueError, FileNotFoundError))
-
-
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("maybe", r"6 test rows whose query or gallery is neither true nor false: line \(8, 'query'\): maybe"),
-        ("False", "6 test rows are neither query nor gallery.*: line 8: .*owl/0.png"),
-        ("1", "a test class with a query and another gallery image, found none"),
-    ],
-)
-def test_bad_flags_are_named(tmp_path, table, flag, message):
-    text = table.replace("split", "split,query,gallery").replace(",train", ",train,,")
-    text = text.replace(",test", f",test,{flag},no")
-    (tmp_path / "a.csv").write_text(text)
-    refused(tmp_path / "a.csv", message)
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")

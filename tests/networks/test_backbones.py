@@ -178,13 +178,6 @@ def test_frozen_batchnorm_stays_frozen_in_training_and_in_copies():
 # weights
 
 
-@pytest.fixture(scope="module")
-def squeezenet_state():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        return torchvision.models.squeezenet1_1(weights=None).state_dict()
-
-
 @pytest.fixture
 def weights_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
@@ -192,15 +185,13 @@ def weights_folder(tmp_path, monkeypatch):
     return tmp_path / "weights"
 
 
-def test_imagenet_weights_come_from_the_data_folder(squeezenet_state, weights_folder):
+def test_imagenet_weights_come_from_the_data_folder_and_those_that_do_not_fit_are_refused(tmp_path, weights_folder):
+    squeezenet_state = torchvision.models.squeezenet1_1(weights=None).state_dict()
     save_file(squeezenet_state, weights_folder / "squeezenet1_1_in1k.safetensors")
     net = build("squeezenet1_1", 8, weights="imagenet", seed=2)
-    for key, value in net.trunk.state_dict().items():
-        assert torch.equal(value, squeezenet_state[key])
+    assert all(torch.equal(value, squeezenet_state[key]) for key, value in net.trunk.state_dict().items())
     assert torch.equal(net.head.weight, build("squeezenet1_1", 8, seed=2).head.weight)
 
-
-def test_weights_that_do_not_fit_are_refused(squeezenet_state, tmp_path):
     def refused(state, match, name="squeezenet1_1"):
         save_file(state, tmp_path / "w.safetensors")
         with pytest.raises(ValueError, match=match):

@@ -1,7 +1,6 @@
 """The scheme of CCP: what ends a projection, what the next one starts from, and the same run after an interruption."""
 
 import functools
-import statistics
 
 import pytest
 import torch
@@ -115,18 +114,11 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
     assert (step, ended) == (2, 4)
     assert radius == pytest.approx(torch.cdist(pool, converged).amin(2).amax(1).mean().item(), rel=1e-5)
     assert spread == pytest.approx((converged[:, 0] - converged[:, 1]).norm(dim=1).mean().item(), rel=1e-4)
-    of_samples = [
-        [(label == mine, (sample - proxy).norm().item()) for mine, them in enumerate(converged) for proxy in them]
-        for label, samples in enumerate(pool)
-        for sample in samples
-    ]
-    nearest = [
-        [min(far for is_own, far in of_sample if is_own == wanted) for of_sample in of_samples]
-        for wanted in (True, False)
-    ]
-    assert own == pytest.approx(statistics.mean(nearest[0]), rel=1e-5)
-    assert other == pytest.approx(statistics.mean(nearest[1]), rel=1e-5)
-    assert violated == statistics.mean(far < near for near, far in zip(*nearest))
+    distances = torch.cdist(pool.flatten(0, 1), converged.flatten(0, 1)).view(-1, len(converged), 2).amin(2)
+    of_own = torch.eye(len(converged), dtype=torch.bool).repeat_interleave(pool.shape[1], 0)
+    near, far = distances[of_own], distances.masked_fill(of_own, torch.inf).amin(1)
+    assert (own, other) == pytest.approx((near.mean().item(), far.mean().item()), rel=1e-5)
+    assert violated == pytest.approx((far < near).double().mean().item())
 
 
 def test_problems_follow_one_another_until_their_number_or_the_run_is_spent(scored):
@@ -167,21 +159,6 @@ def test_a_run_may_end_before_its_first_evaluation():
     assert {(row["selection"], row["step"]) for row in rows} == {("last", 3), ("val_best", 3)}
 
 
-def test_batchnorm_is_calibrated_before_proxies_start(seen):
-    """In evaluation mode, in which pools are embedded, images lie as far apart as in training mode."""
-    loop.train(CCP.replace(steps=1))
-    scheme = seen["schemes"][0]
-    images, _ = next(scheme.task.train_batches(0, 1, torch.device("cpu")))
-    network = scheme.network
-    with torch.no_grad():
-        spreads = [torch.pdist(mode()(images)).mean().item() for mode in (network.train, network.eval)]
-    assert 0.8 < spreads[1] / spreads[0] < 1.25
-    frozen = loop.prepare(CCP.replace(freeze_batchnorm=True), torch.device("cpu"))
-    before = {name: value.clone() for name, value in frozen[1].state_dict().items()}
-    inference.calibrate_batchnorm(*frozen)
-    assert_same(frozen[1].state_dict(), before)
-
-
 def test_the_terms_are_the_penalty_and_the_loss_within_the_batch(scored, seen):
     outcome = loop.train(with_options(CCP.replace(steps=6), batch_weight=0.1, projection=0.7))
     assert set(outcome.terms) == {"loss", "batch", "projection"}
@@ -206,10 +183,11 @@ def test_the_best_weights_of_all_problems_are_left_behind_and_the_history_stays(
     assert outcome.states["solved"]["_extra_state"][:, 0].tolist() == [2.0]
 
 
+PFML = "potential_field.PotentialFieldLoss"
 OTHERS = {
     "proxy anchor": ("baselines.proxy_anchor", {}),
     "soft triple": ("baselines.soft_triple", {"centers_per_class": 3}),
-    "pfml": ("potential_field.PotentialFieldLoss", {"proxies_per_class": 2}),
+    "pfml": (PFML, {"proxies_per_class": 2}),
     "el-nivmf": ("nivmf.ProbabilisticProxyLoss", {}),
 }
 
@@ -272,20 +250,13 @@ def test_samples_can_stand_in_for_proxies(scored, seen):
         ({}, {"reset": 1}, "reset must be true or false"),
         ({}, {"samples": None}, "samples must be true or false"),
         ({"eval_every": None}, {}, "give eval_every or eval_every_epochs"),
-        ({"fold": 0, "folds": "one class each"}, {}, "leaves one class for validation"),
+        ({"fold": 0, "folds": 200}, {}, "leaves one class for validation"),
         ({"loss": "baselines.contrastive"}, {"proxies_per_class": None}, "baselines.contrastive has no proxies"),
         ({"loss": "baselines.proxy_anchor"}, {}, "are for losses that are given proxies"),
-        (
-            {"loss": "potential_field.PotentialFieldLoss"},
-            {"proxies_per_class": None},
-            "pool_size must be at least the 15 proxies of a class, got 3",
-        ),
+        ({"loss": PFML}, {"proxies_per_class": None}, "pool_size must be at least the 15 proxies of a class, got 3"),
     ],
 )
 def test_what_makes_no_sense_is_named(changes, options, message):
-    if "folds" in changes:
-        manifest = inference.batches.load_dataset(CCP)
-        changes = changes | {"folds": manifest.num_train_classes}
     with pytest.raises(ValueError, match=message):
         loop.train(with_options(CCP.replace(**changes), **options))
 

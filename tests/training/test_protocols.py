@@ -145,21 +145,9 @@ def test_what_does_not_exist_or_cannot_run_says_so():
         Retrieval.configured({"protocol": "musgrave"})
 
 
-SMALL_FIXTURE = {
-    "profile": "paper",
-    "backbone": "conv4",
-    "weights": "none",
-    "embedding_size": 8,
-    "image_size": 16,
-    "test_resize": 20,
-    "epochs": 1,
-    "batch_size": 4,
-    "seeds": 1,
-    "threads": 1,
-    "methods": ["ProxyAnchor"],
-    "small_dim": 0,
-    "search_trials": 0,
-}
+SMALL = {"profile": "paper", "backbone": "conv4", "weights": "none", "embedding_size": 8, "image_size": 16}
+SMALL |= {"test_resize": 20, "epochs": 1, "batch_size": 4, "seeds": 1, "threads": 1, "small_dim": 0}
+SMALL |= {"methods": ["ProxyAnchor"], "search_trials": 0}
 
 
 @pytest.mark.parametrize(("dataset", "protocol"), [("cub", "conventional"), ("inshop", "ccp_early_stopping")])
@@ -169,7 +157,7 @@ def test_an_epoch_of_a_protocol_runs_on_a_benchmarks_layout(dataset, protocol, t
     official_layouts.write_cub(tmp_path, dict.fromkeys([*few, 101, 102], 3))
     searched = {item: {"query": 1, "gallery": 2} for item in (20, 21)}
     official_layouts.write_inshop(tmp_path, {item: {"train": 3} for item in few} | searched)
-    params = Retrieval.configured(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})
+    params = Retrieval.configured(SMALL | {"dataset": f"{dataset}-subset", "protocol": protocol})
     specs = [spec.replace(keep_history=False) for spec in retrieval(params)]
     table = results.tidy(runs.run_all(specs, jobs=1), params)
     folds = protocols.find(protocol).folds

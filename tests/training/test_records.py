@@ -18,7 +18,6 @@ from tiny import TINY
 
 from experiments import cli, studies
 from experiments.analysis import results, saving, stored
-from experiments.datasets import manifests
 from experiments.files import repository_root
 from experiments.pfml.ablations import Repulsion
 from experiments.report import catalogue, searches
@@ -136,7 +135,6 @@ def test_half_a_line_goes_with_the_next_one(finished, file):
 def test_an_edited_line_is_refused_by_name(finished, file):
     text = file.read_text()
     value = json.dumps(finished[1].rows[0]["value"])
-    assert text.count(value) >= 1
     file.write_text(text.replace(value, value[:-1] + str((int(value[-1]) + 1) % 10)))
     with pytest.raises(ValueError, match=rf"{file.name}, line 2 is not what was written: take it from git"):
         runs.run_all(SEEDS, record=file)
@@ -216,20 +214,6 @@ def test_what_is_measured_on_weights_is_measured_once(finished, machine, file, m
     assert other.rows[0]["value"] == pytest.approx(scored.rows[0]["value"] ** 0.5)
 
 
-def slowly_spread(run) -> float:
-    if not hasattr(slowly_spread, "begun"):  # another process measures the same in between
-        slowly_spread.begun = True
-        records.derived([run], slowly_spread)
-    return helped(run.embeddings)
-
-
-def test_what_another_process_measured_in_between_is_written_once(finished, machine, file):
-    (run, *_) = runs.run_all(SEEDS, record=file)
-    value = records.derived([run], slowly_spread)
-    machine()
-    assert [line["value"] for line in records.lines(file) if "derived" in line] == [value]
-
-
 def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
     specs = protocols.expand(TINY, "mlrc")
     before = [entry.rows for entry in protocols.combine(runs.run_all(specs, jobs=1, record=file))]
@@ -263,13 +247,6 @@ def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(mach
     finished = EXECUTION.run(SEEDS)
     assert [run.rows for run in finished] == [run.rows for run in before]
     assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
-
-
-def test_what_was_not_measured_is_known_without_an_image(finished, machine, file, monkeypatch):
-    machine()
-    (run, *_) = runs.run_all(SEEDS, record=file)
-    monkeypatch.setattr(manifests, "load", lambda *a, **k: pytest.fail("an image was asked for"))
-    assert runs._asks_for_weights(EXECUTION.measure, run)
 
 
 def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypatch, capsys):

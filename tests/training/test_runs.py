@@ -87,15 +87,9 @@ def test_the_error_has_the_type_of_what_is_no_divergence(empty_cache):
 @pytest.mark.parametrize(
     "error, message",
     [
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
-            r"out of memory \(CUDA out of memory\).*bfloat16",
-        ),
-        (
-            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes"),
-            "out of memory .*--jobs 1",
-        ),
-        (MemoryError("Unable to allocate 3 TiB"), "out of memory .*batch_size"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), r"\(CUDA out of memory\).*bfloat16"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes"), "memory .*--jobs 1"),
+        (MemoryError("Unable to allocate 3 TiB"), "^out of memory .*batch_size"),
         (RuntimeError("shapes differ"), "^shapes differ$"),
     ],
 )
@@ -114,15 +108,12 @@ def test_the_key_depends_on_what_matters():
 
 
 def test_a_field_that_asks_for_nothing_is_not_in_the_key_and_a_zero_is(monkeypatch):
-    key = keys.key_of(TINY)
-    as_dict = RunSpec.as_dict
+    key, as_dict = keys.key_of(TINY), RunSpec.as_dict
     for value in (None, False, {}, ()):
         monkeypatch.setattr(RunSpec, "as_dict", lambda spec, value=value: as_dict(spec) | {"later": value})
         assert keys.key_of(TINY) == key
     monkeypatch.setattr(RunSpec, "as_dict", lambda spec: as_dict(spec) | {"later": 0})
     assert keys.key_of(TINY) != key
-    monkeypatch.undo()
-    assert keys.key_of(TINY.replace(fold=0)) != key
 
 
 def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
@@ -255,18 +246,10 @@ def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp
 # damage
 
 
-def _rewrite(name, make):
-    def damage(folder):
-        (folder / name).write_bytes(make((folder / name).read_bytes()))
-
-    return damage
-
-
 DAMAGE = {
-    "a cut tensor": (_rewrite("arrays.safetensors", lambda content: content[:-9]), "arrays.safetensors: not what"),
-    "an empty record": (_rewrite("result.json", lambda content: b""), "result.json: not what SHA256SUMS lists"),
-    "no sums": (lambda folder: (folder / files.SUMS).unlink(), "its checksums cannot be compared"),
-    "nothing": (lambda folder: [path.unlink() for path in folder.iterdir()], "its checksums cannot be compared"),
+    "a cut tensor": (lambda run: os.truncate(run / "arrays.safetensors", 99), "arrays.safetensors: not what"),
+    "an empty record": (lambda run: (run / "result.json").write_text(""), "result.json: not what SHA256SUMS lists"),
+    "no sums": (lambda run: (run / files.SUMS).unlink(), "its checksums cannot be compared"),
 }
 
 

@@ -42,6 +42,8 @@ from tiny import TINY
         ({"loss_options": {"margin": 0.1}}, r"has no option \['margin'\]"),
         ({"proxies_from_class_means": True}, "has no initialize_proxies"),
         ({"views": 2}, r"views=2.*give image_size"),
+        ({"head_start": "ica"}, "head_start must be one of pca, whitened or None"),
+        ({"head_start": "pca", "embedding_size": None}, "needs an embedding_size, got 'pca' with embedding_size=None"),
         ({"neighbours": 4, "samples_per_class": 4}, "at most one of samples_per_class and neighbours"),
         ({"scheme": "momentun"}, r"unknown scheme 'momentun'; choose one of .*momentum.*supervised"),
         ({"scheme_options": {"momentum": 0.9}}, r"scheme 'supervised' has no option momentum; it takes \[\]"),
