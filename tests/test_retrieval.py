@@ -150,9 +150,9 @@ KINDS = {  # 80 dimensions are two products
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_route_gives_the_same_bytes(kind, monkeypatch):
     generator = torch.Generator().manual_seed(1)
-    points = KINDS[kind](800, generator)
+    points = KINDS[kind](1400, generator)
     labels = torch.randint(100, (len(points),), generator=generator)
-    some, ids = torch.arange(0, 800, 9), torch.arange(800)
+    some, ids = torch.arange(0, 1400, 9), torch.arange(1400)
     anew = ranked_anew(monkeypatch)
     for call in (
         lambda: {"lists": retrieval.nearest(points, 20)},
@@ -168,7 +168,7 @@ def test_every_route_gives_the_same_bytes(kind, monkeypatch):
             found = by(route, call)
             assert found.keys() == expected.keys()
             assert all(torch.equal(found[name], expected[name]) for name in expected)
-            if kind == "random" and len(next(iter(found.values()))) == 800:
+            if kind == "random" and len(next(iter(found.values()))) == 1400:
                 assert sum(anew) <= 20  # the search decides nearly all by itself
             if kind == "tied":
                 assert sum(anew)  # a tie of more than the spare candidates is for float64 to order
