@@ -112,7 +112,7 @@ def counts_table() -> str:
         of = [claim_id for claim_id in here if here[claim_id] == word]
         if of:
             rows.append((word, len(of), sum(not tests[claim_id].revised for claim_id in of), ", ".join(of)))
-    return table(("verdict", "claims", "test frozen before its runs", "which"), rows)
+    return table(("verdict", "claims", "test fixed before its runs", "which"), rows)
 
 
 def _link(notebook: str, folder: str = "../notebooks/") -> str:
@@ -212,6 +212,12 @@ def answers() -> dict[str, dict[str, str]]:
     return {row["notebook"]: row for row in claims.rows_of("answers.csv")}
 
 
+LEGEND = (
+    "*k of n*: supported comparisons; *robust*: checks that keep the verdict; *revised*: test changed after results "
+    "were seen. Intervals of equivalences are of 90 % ([conventions](../docs/conventions.md))."
+)
+
+
 def top_of(name: str) -> str:
     """The answer that a person wrote, the verdicts of the claims that a notebook settles, and what they rest on."""
     parts, settled = [answers()[name]["answer"]], catalogue.find(name).settled
@@ -219,6 +225,7 @@ def top_of(name: str) -> str:
         lines = (verdicts.deciding()[claim_id] for claim_id in settled)
         parts.append(verdict_table(settled))
         parts += [f"*{label}*" for label in dict.fromkeys(line.plain_label for line in lines if line is not None)]
+        parts.append(LEGEND)
     return "\n\n".join(parts)
 
 
