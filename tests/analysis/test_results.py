@@ -91,3 +91,13 @@ def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
 def test_a_fold_that_kept_its_last_weights_is_left_out(dataset):
     runs = [finished(dataset, 0, fold=fold, folds=2, protocol="mlrc") for fold in range(2)]
     assert results.hits(runs, EXAMPLE.configured({})).empty
+
+
+def test_percentages_end_at_a_hundred_and_other_measures_do_not():
+    row = dict(zip(tables.COLUMNS, ("pfml", "x", "quick", "glyphs", "conv4", 64, "conventional", "PFML", "", 0)))
+    row |= {"selection": "last", "step": 1, "metric": "R@1", "value": 100.0}
+    results.validate(pd.DataFrame([row])[tables.COLUMNS])
+    results.validate(pd.DataFrame([row | {"metric": "seconds_ratio", "value": 100.5}])[tables.COLUMNS])
+    for value, message in ((100.5, "percentages"), (-0.5, "percentages"), (float("nan"), "finite")):
+        with pytest.raises(ValueError, match=message):
+            results.validate(pd.DataFrame([row | {"value": value}])[tables.COLUMNS])

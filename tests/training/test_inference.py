@@ -1,5 +1,7 @@
 """What a network makes of images: embeddings, the features of a frozen trunk, and their scores."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -26,6 +28,17 @@ def test_test_images_are_what_the_network_is_evaluated_on():
     with torch.no_grad():
         expected = torch.cat([network(part) for part in pixels.split(256)])
     assert torch.equal(inference.embed_images(spec, network, manifest, range(300)), expected)
+
+
+def test_embeddings_that_are_not_finite_have_no_scores(monkeypatch):
+    embeddings = torch.tensor([[1.0, 0.0], [0.0, float("nan")]])
+    monkeypatch.setattr(inference, "embed", lambda network, images, **how: embeddings)
+    task = SimpleNamespace(test_batches=lambda indices: [], manifest=SimpleNamespace(labelled=False))
+    everything = task, torch.nn.Linear(1, 1), np.arange(2), np.ones(2, bool), np.ones(2, bool)
+    with pytest.raises(FloatingPointError, match="not finite; lower lr or loss_lr"):
+        inference.retrieve(*everything)
+    embeddings[1, 1] = 1.0
+    assert inference.retrieve(*everything)[0] == {}
 
 
 def test_an_image_that_could_find_itself_is_refused():
