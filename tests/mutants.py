@@ -26,7 +26,8 @@ WITHOUT = ("__init__", "_names", "recommended", "device")  # names and settings,
 TESTED_BY = {"test_loop": "state supervised momentum", "test_runs": "keys cache scheduling"}
 TESTED_BY |= {"test_judging": "comparing claims", "test_records": "checking keys", "test_saving": "provenance"}
 TESTED_BY |= {"test_schemes": "momentum supervised", "test_identity": "builders", "test_all_losses": "checks"}
-TESTED_BY |= {"test_potential_field": "close_pairs", "test_regression": "goldens"}
+TESTED_BY |= {"test_potential_field": "close_pairs", "test_regression": "goldens", "test_specs": "goldens"}
+TESTED_BY |= {"test_files": "sources", "test_publishing": "results"}
 
 COMPARED: dict[type, type] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 COMPARED |= {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot}

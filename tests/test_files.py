@@ -1,6 +1,7 @@
 """What is kept is whole or not there: files that are cut, changed, emptied or swapped are named and made anew."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -225,5 +226,8 @@ def test_without_a_repository_things_are_kept_in_the_users_cache_folder_or_in_a_
 
 
 def test_a_machine_without_git_knows_no_commit(monkeypatch):
+    head = files.repository_root() / ".git" / "HEAD"
+    if head.is_file():
+        assert re.fullmatch("[0-9a-f]{40}", sources.checkout.__wrapped__()["git_commit"])
     monkeypatch.setenv("PATH", "")
     assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}

@@ -98,6 +98,7 @@ def test_a_proposal_is_a_function_of_the_trials_before_it(tmp_path, monkeypatch,
         return [trial["options"] for trial in search.search(TINY, RANGES, tmp_path / name)["trials"]]
 
     first = options("a", 0)
+    assert len({json.dumps(tried) for tried in first[: search.STARTUP]}) == search.STARTUP, "random ones differ"
     scores = [quality(search.on_thirds(search.applied(TINY, tried))[:1])[0]["MAP@R"] for tried in first[:8]]
     best = scores.index(max(scores))
     other = options("c", best + 1)
