@@ -1,9 +1,9 @@
 """Whether the stored runs are what the present code trains: a sample trained again, and compared.
 
-Of each kind, see `records.kind`, some runs are trained again, spread over all that are stored. They agree if all rows
-are the same bytes where the machine is alike (rounding, device, threads and versions of packages), and elsewhere if
-each row of the last step lies within 3 standard deviations over seeds of the stored one and their mean deviation within
-2 / sqrt(runs) of them.
+Of each kind, see `records.kind`, some runs are trained again, spread over all that are stored. Where the machine is
+alike (rounding, device, threads and versions of packages) they agree if all rows do, but for the order of sums.
+Elsewhere each row of the last step has to lie within 3 standard deviations over seeds of the stored one, and their mean
+deviation within 2 / sqrt(runs) of them.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ import numpy as np
 from experiments.training import records, runs
 from experiments.training.spec import RunSpec
 
+SUMMED = 1e-7  # what another order of the sums in a metric may change
 EACH, MEAN = 3.0, 2.0  # standard deviations over seeds: of a row, and of the mean deviation times sqrt(runs)
 SEEDS = 3  # so many values give a deviation
 LEAST = 1e-3  # the least deviation: of fractions a tenth of a point, which seeds that agree do not show
@@ -81,7 +82,8 @@ def difference(lines: Sequence[Mapping], trained: Sequence[Any], of_kind: Iterab
     scaled, compared = [], 0
     for line, run in zip(lines, trained):
         if all(run.made[name] == line["made"][name] for name in ALIKE):
-            if run.rows != line["rows"]:
+            then, now = map(_every, (line["rows"], run.rows))
+            if then.keys() != now.keys() or any(abs(now[row] - value) > SUMMED for row, value in then.items()):
                 return f"{line['described']} has other rows on a machine that is alike"
             continue
         then, now = _last(line["rows"]), _last(run.rows)
@@ -101,6 +103,11 @@ def difference(lines: Sequence[Mapping], trained: Sequence[Any], of_kind: Iterab
 
 def _setting(line: Mapping) -> str:
     return records.digest({name: value for name, value in line["spec"].items() if name not in PARTICULAR})
+
+
+def _every(rows: Iterable[Mapping]) -> dict[tuple, float]:
+    names = ("selection", "metric", "step", "network")
+    return {tuple(str(row.get(name, "")) for name in names): row["value"] for row in rows}
 
 
 def _last(rows: Iterable[Mapping]) -> dict[tuple, float]:
