@@ -5,7 +5,7 @@ Equations  Algorithms 1 and 2, Eq. 14; Sec. IV-D (a projection ends with the pat
 Deviations As in the released code there is no penalty during the first problem, and training goes on from the last
            weights while theta*, rho* are the best ones. Unlike there, proxies start at random samples instead of those
            of largest norm, the k-center search compares clipped embeddings, proxies have no weight decay, and a pool
-           is drawn anew for every problem, not from a queue. The optimiser keeps its moments. A problem may end after
+           is drawn again for every problem, not from a queue. The optimiser keeps its moments. A problem may end after
            a number of steps too: a short run with a fast network leaves its proxies behind long before its scores say
            so. BatchNorm that learns begins with statistics of the training images.
            Retrieval is scored by cosine as for every method; clipped embeddings inside the ball would rank otherwise.
