@@ -166,24 +166,37 @@ def signed(entries: Mapping[str, Any]) -> str:
     return json.dumps(others | {SIGNATURE: digest}, indent=1) + "\n"
 
 
+def read_signed(path: Path, remedy: str) -> dict[str, Any]:
+    """What a signed JSON file holds; ValueError names the file and says the remedy where it is not what was written."""
+    content = read_json(path, remedy)
+    if not isinstance(content, dict) or signed(content) != path.read_text(encoding="utf8"):
+        raise ValueError(f"{path} is not what was written: its sha256 is not the one that it holds; {remedy}")
+    return content
+
+
 def write_checksums(folder: Path) -> None:
-    """List the sha256 of every file of a folder in its SHA256SUMS, for `check_checksums`."""
+    """List the sha256 of every file of a folder in its SHA256SUMS, for `damage`."""
     (folder / SUMS).write_text("".join(f"{line}\n" for line in _sums(folder)), encoding="utf8")
 
 
-def check_checksums(folder: Path) -> None:
-    """ValueError unless a folder holds the files that its SHA256SUMS lists and no others.
+def damage(folder: Path) -> str:
+    """Why a folder is not one of the files that its SHA256SUMS lists and no others; "" where it is.
 
     This finds accidents. Whoever changes a file on purpose can write its new sum as well.
     """
+    states = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
+    return _damage_of(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
+
+
+@functools.cache
+def _damage_of(folder: Path, state: tuple) -> str:  # the sums of 30 GB of images take half a minute
     try:
         listed, present = (folder / SUMS).read_text(encoding="utf8").splitlines(), _sums(folder)
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"its checksums cannot be compared: {error}") from error
+        return f"its checksums cannot be compared: {error}"
     if wrong := sorted({line.partition("  ")[2] or SUMS for line in set(listed) ^ set(present)}):
-        raise ValueError(f"{', '.join(wrong)}: not what {SUMS} lists")
-    if not listed:
-        raise ValueError(f"{SUMS} lists nothing")
+        return f"{', '.join(wrong)}: not what {SUMS} lists"
+    return "" if listed else f"{SUMS} lists nothing"
 
 
 def _sums(folder: Path) -> list[str]:
@@ -255,7 +268,7 @@ def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
     Of several processes that want it at once one builds, the others wait. Its checksums are compared once per process,
     and again where a file has changed; what does not agree is set aside and built anew.
     """
-    if not place.is_dir() or _damage(place):
+    if not place.is_dir() or damage(place):
         with locked(place):
             if not is_sound(place):
                 with atomic_write(place) as made:
@@ -267,23 +280,9 @@ def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
 
 def is_sound(place: Path) -> bool:
     """Whether a folder that `write_checksums` has sealed is there; what does not agree with its sums is set aside."""
-    if place.is_dir() and (reason := _damage(place)):
+    if place.is_dir() and (reason := damage(place)):
         quarantine(place, reason)
     return place.is_dir()
-
-
-def _damage(folder: Path) -> str:
-    states = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
-    try:
-        _check_once(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
-    except (OSError, ValueError) as error:
-        return str(error)
-    return ""
-
-
-@functools.cache
-def _check_once(folder: Path, state: tuple) -> None:  # the sums of 30 GB of images take half a minute
-    check_checksums(folder)
 
 
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:

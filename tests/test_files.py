@@ -114,7 +114,7 @@ def sealed(tmp_path):
     (folder / "a").write_text("first")
     (folder / "b").write_text("second")
     files.write_checksums(folder)
-    files.check_checksums(folder)
+    assert files.damage(folder) == ""
     return folder
 
 
@@ -122,16 +122,14 @@ def sealed(tmp_path):
 @pytest.mark.parametrize("name", ["a", files.SUMS])
 def test_a_damaged_file_of_a_sealed_folder_is_found(sealed, name, damage):
     (sealed / name).write_bytes(damage((sealed / name).read_bytes()))
-    with pytest.raises(ValueError, match=r"not what SHA256SUMS lists|cannot be compared|lists nothing"):
-        files.check_checksums(sealed)
+    assert re.search("not what SHA256SUMS lists|cannot be compared|lists nothing", files.damage(sealed))
 
 
 @pytest.mark.parametrize("name", ["a", files.SUMS, "c"])
 def test_a_file_that_is_missing_or_one_too_many_is_found(sealed, name):
     path = sealed / name
     path.unlink() if path.exists() else path.touch()
-    with pytest.raises(ValueError, match=name):
-        files.check_checksums(sealed)
+    assert name in files.damage(sealed)
 
 
 def test_the_sums_are_those_of_coreutils(sealed):

@@ -298,7 +298,7 @@ def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     file = models[0].record
     if file is None:
         code = sources.bytes_hash(sources.EVERYTHING)
-        return _cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
+        return cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
     asked, of = [name, options, version], [[model.name, model.mark] for model in models]
     key = kept_under(asked, of)
     known, described = measured_under(file, key), f"{name} of {models[0].described}"
@@ -348,7 +348,8 @@ def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
     return by_key
 
 
-def _cached(key: list, build: Callable[[], Any]) -> Any:
+def cached(key: list, build: Callable[[], Any]) -> Any:
+    """The plain data that `build()` returns, kept in the cache under a key that is plain data too."""
     path = cache_root() / "derived" / f"{digest(key)[:24]}.json"
     if path.exists():
         if known := _content(path.read_bytes()):
