@@ -5,6 +5,8 @@ import math
 import pytest
 from tiny import TINY
 
+from experiments.training.spec import from_record
+
 
 @pytest.mark.parametrize(
     "change, message",
