@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from dmlrepro.extras import require
 from experiments import variables
 
 TEMPORARY = ".dmlrepro-"  # how the names of temporary folders begin
@@ -213,53 +212,29 @@ def quarantine(path: Path, reason: object) -> None:
     warnings.warn(f"{path} is damaged ({reason}); it is now called {aside.name} and made anew", stacklevel=2)
 
 
-def find_repository() -> Path | None:
+def repository_root() -> Path:
     """The repository: the nearest folder at or above the working directory whose pyproject.toml is this project's, else
-    the checkout that this package is imported from; None where it is installed and no repository is around."""
+    the clone that this package is imported from."""
     return _repository_above(Path.cwd())
 
 
 @functools.cache  # every RunSpec asks for it
-def _repository_above(here: Path) -> Path | None:
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[1]):
+def _repository_above(here: Path) -> Path:
+    for folder in (here, *here.parents):
         project = folder / "pyproject.toml"
-        ours = project.is_file() and PROJECT.search(project.read_bytes())
-        if ours and (folder / "dmlrepro").is_dir():
+        if project.is_file() and PROJECT.search(project.read_bytes()) and (folder / "dmlrepro").is_dir():
             return folder
-    return None
-
-
-def repository_root() -> Path:
-    """The repository, for what only it holds: results, published tables, notebooks.
-
-    Raises:
-        FileNotFoundError: there is none, see `find_repository`.
-    """
-    if (folder := find_repository()) is None:
-        raise FileNotFoundError(f"no dmlrepro repository at or above {Path.cwd()}; change into a clone of it")
-    return folder
+    return Path(__file__).resolve().parents[1]
 
 
 def data_root() -> Path:
-    """Where data sets and weights lie: environment variable DMLREPRO_DATA, relative to the repository; else data/ in
-    the repository or, without one, in the user's cache folder."""
-    return _folder("DMLREPRO_DATA", "data", "data")
+    """Where data sets and weights lie: environment variable DMLREPRO_DATA, relative to the repository, else data/."""
+    return repository_root() / (variables.folder("DMLREPRO_DATA") or "data")
 
 
 def cache_root() -> Path:
-    """Where rendered, decoded and trained things lie: DMLREPRO_CACHE, relative to the repository; else .cache/ in the
-    repository or, without one, the user's cache folder (~/.cache/dmlrepro on Linux)."""
-    return _folder("DMLREPRO_CACHE", ".cache", "")
-
-
-def _folder(variable: str, in_repository: str, in_user_cache: str) -> Path:
-    repository, chosen = find_repository(), variables.folder(variable)
-    if repository or chosen:
-        return (repository or Path.cwd()) / (chosen or in_repository)
-    require("platformdirs")
-    import platformdirs
-
-    return platformdirs.user_cache_path("dmlrepro", appauthor=False) / in_user_cache
+    """Where rendered, decoded and trained things lie: DMLREPRO_CACHE, relative to the repository, else .cache/."""
+    return repository_root() / (variables.folder("DMLREPRO_CACHE") or ".cache")
 
 
 def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:

@@ -198,31 +198,6 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path):
 # Places
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """The package as if in site-packages, a user's folder as the working directory, and their cache folder."""
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "site-packages" / "dmlrepro" / "files.py"))
-    (tmp_path / "site-packages" / "dmlrepro").mkdir(parents=True)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    monkeypatch.delenv("DMLREPRO_CACHE")
-    monkeypatch.delenv("DMLREPRO_DATA", raising=False)
-    return tmp_path
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME moves the user's cache folder on Linux only")
-def test_without_a_repository_things_are_kept_in_the_users_cache_folder_or_in_a_chosen_one(installed, monkeypatch):
-    assert files.cache_root() == installed / "user" / "dmlrepro"
-    assert files.data_root() == installed / "user" / "dmlrepro" / "data"
-    monkeypatch.setenv("DMLREPRO_CACHE", "kept")  # counts from the working directory
-    assert files.cache_root() == installed / "work" / "kept"
-    assert files.find_repository() is None
-    with pytest.raises(FileNotFoundError, match="change into a clone"):
-        files.repository_root()
-    assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}
-
-
 def test_a_machine_without_git_knows_no_commit(monkeypatch):
     head = files.repository_root() / ".git" / "HEAD"
     if head.is_file():

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.files import cache_root, find_repository, locked, read_signed, signed, write_text
+from experiments.files import cache_root, locked, read_signed, signed, write_text
 from experiments.training import cache, keys, protocols, records, runs, sources
 from experiments.training.builders import loss_builder
 from experiments.training.spec import RunSpec
@@ -252,14 +252,11 @@ def _read_as(path: Path, inode: int, written: int) -> Search:
     return read_signed(path, "take it from git, or remove it to search again")
 
 
-def folder(profile: str, root: Path | None = None) -> Path | None:
-    """Where the committed searches of a profile lie, beside its recorded runs; None outside a repository.
-
-    root: the folder of profiles, default `records.folder`.
-    """
-    return (root or records.folder()) / profile / "searches" if find_repository() else None
+def folder(profile: str) -> Path:
+    """Where the committed searches of a profile lie, beside its recorded runs."""
+    return records.folder() / profile / "searches"
 
 
-def complete(where: Path | None) -> list[tuple[Path, Search]]:
+def complete(where: Path) -> list[tuple[Path, Search]]:
     """The searches of a folder, by name; ValueError as in `read`."""
-    return [(path, read(path)) for path in sorted(where.glob("*.json") if where else ())]
+    return [(path, read(path)) for path in sorted(where.glob("*.json"))]
