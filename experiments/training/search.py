@@ -218,8 +218,10 @@ def by_protocol(spec: RunSpec, ranges: Mapping[str, Range], name: str, trials: i
     """The search of a protocol, every trial on all its folds, kept in the cache; expansion: further arguments of
     `protocols.expand`. ValueError: no trials, or the protocol has no classes to validate on."""
 
+    protocols.with_folds(name)
+
     def models(tried: RunSpec) -> list[RunSpec]:
-        return protocols.validated(tried.replace(seed=protocols.TUNING_SEED), name, **expansion)
+        return protocols.expand(tried.replace(seed=protocols.TUNING_SEED), name, **expansion)
 
     asked = [*map(keys.key_of, judged := models(spec)), trials, {key: asdict(bounds) for key, bounds in ranges.items()}]
     path = cache_root() / "searches" / f"{records.digest(asked)[:24]}.json"

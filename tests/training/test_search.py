@@ -240,22 +240,9 @@ def test_a_search_needs_trials_and_folds():
     ranges = BASELINES[TINY.method].search_space
     with pytest.raises(ValueError, match="trials must be positive, got 0"):
         search.by_protocol(TINY, ranges, "mlrc", 0)
-    with pytest.raises(ValueError, match="'conventional' has no validation classes"):
-        search.by_protocol(TINY, ranges, "conventional", 2)
-
-
-def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(shared_cache):
-    (model,) = protocols.validated(TINY, "roth")
-    assert (model.fold, model.folds, model.restore_best, model.eval_every) == (2, 3, True, 1)
-    run = runs.run(model)
-    assert {row["selection"] for row in run.rows} == {"last", "val_best"}
-    record = search.by_protocol(TINY, BASELINES[TINY.method].search_space, "roth", 2)
-    assert all(0 < trial["scores"][0] < 1 for trial in record["trials"]) and len(record["trials"]) == 2
-    best = search.best_of(TINY, record)
-    assert best.fold is None and not best.restore_best
-    assert best.loss_options["temperature"] in {trial["options"]["temperature"] for trial in record["trials"]}
-    published = protocols.validated(TINY.replace(dataset="cub"), "roth", published=True)
-    assert [(run.fold, run.eval_every_epochs, run.eval_every) for run in published] == [(2, 1, None)]
+    for name in ("conventional", "roth"):
+        with pytest.raises(ValueError, match=f"'{name}' has no validation classes.*or one of mlrc, ccp_early_stopping"):
+            search.by_protocol(TINY, ranges, name, 2)
 
 
 def test_what_a_committed_search_found_scores_no_less_than_the_default():
