@@ -167,7 +167,7 @@ def ablation(
     ours = _by_level(rows, x, names)
     theirs = published or {}
     common = set.intersection(*(set(curve) for curve in (*theirs.values(), *(curve for *_, curve in ours))))
-    reference = min(common, default=None) if reference is None else reference
+    reference = min(common, default=math.nan) if reference is None else reference
     check(reference in common, f"reference: {reference} is no level of every curve; these are {sorted(common)}")
     changes = [curve.sub(curve[reference], axis=0) for *_, curve in ours]
     level, title_of_x = names.label(metric), names.label(x)
