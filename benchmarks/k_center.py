@@ -24,9 +24,9 @@ from torch import Tensor
 
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from experiments import steps, timing
+from experiments.training.algorithms.chance_constrained import GivenProxies
 from experiments.training.device import device_for_training
 from experiments.training.keys import device_name
-from experiments.training.schemes.chance_constrained import GivenProxies
 
 
 class Search(NamedTuple):

@@ -80,7 +80,7 @@ def measure(spec: RunSpec, steps: int) -> tuple[float, float, float]:
         nonlocal batch
         batch, labels = next(stream)
         loop.train_step(state, batch, labels)
-        state.scheme.after_step()
+        state.algorithm.after_step()
 
     def bare() -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):

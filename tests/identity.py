@@ -3,10 +3,10 @@
     python tests/identity.py            # what moved, beside tests/identity.csv
     python tests/identity.py --write    # the same, and the table is written anew
 
-A kind is a loss, a scheme, the part that is trained and the network, with the options that are set: the names of those
-that are numbers, words and zeros with their values. tests/identity.jsonl has the first spec on record of each kind, and
-five published ones with what no recorded run has: warm-up, drops of the learning rate, RMSprop, a bound of the norm.
-`--write` adds what the record has gained and keeps tolerances. No cache of runs is asked: each step is computed anew.
+A kind is a loss, an algorithm, the part that is trained and the network, with the options that are set: the names of
+those that are numbers, words and zeros with their values. tests/identity.jsonl has the first spec on record of each
+kind, and five published ones with what no recorded run has: warm-up, drops of the learning rate, RMSprop, a bound of
+the norm. `--write` adds what the record has gained and keeps tolerances. No cache of runs is asked.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from experiments.training import loop
-from experiments.training.schemes import chance_constrained
-from experiments.training.spec import RunSpec
+from experiments.training.algorithms import chance_constrained
+from experiments.training.spec import RunSpec, from_record
 
 FOLDER = Path(__file__).parent
 SPECS, TABLE = FOLDER / "identity.jsonl", FOLDER / "identity.csv"
 RECORD = FOLDER.parent / "results" / "small" / "runs"
-KIND = ("loss", "scheme", "trained", "network", "options")
+KIND = ("loss", "algorithm", "trained", "network", "options")
 VALUES = ("losses", "gradients", "scores")
 TOLERANCE = 1e-4  # relative; a row may say otherwise, up to a tenth of what another draw or schedule makes of it
 
@@ -54,7 +54,7 @@ def scaled(spec: dict) -> RunSpec:
     """
     small = {name: value for name, value in spec.items() if name not in LEFT_OUT}
     small |= {"dataset": "glyphs", "images_per_class": IMAGES, "threads": 1}
-    loss, scheme = dict(spec.get("loss_options", {})), dict(spec.get("scheme_options", {}))
+    loss, algorithm = dict(spec.get("loss_options", {})), dict(spec.get("scheme_options", {}))
     if small.get("loss"):
         small |= {"steps": 5, "backbone": "conv4"}
     if small.get("weights"):
@@ -76,25 +76,25 @@ def scaled(spec: dict) -> RunSpec:
         small["seed"] = 5  # rounding decides which neighbours PLM takes, but hardly with this one
     if loss.get("regularization"):
         loss["regularization"] = 10.0  # 0.01, the first on record, changes no digit
-    if scheme.get("momentum"):
-        scheme["momentum"] = 0.8  # 0.99 leaves the encoder where it was for so few steps
-    if "clusters" in scheme:
-        scheme["clusters"] = 20
-    if "neighbours" in small or "clusters" in scheme:  # an epoch of half the classes has 4 steps, or 2
+    if algorithm.get("momentum"):
+        algorithm["momentum"] = 0.8  # 0.99 leaves the encoder where it was for so few steps
+    if "clusters" in algorithm:
+        algorithm["clusters"] = 20
+    if "neighbours" in small or "clusters" in algorithm:  # an epoch of half the classes has 4 steps, or 2
         small |= {"images_per_class": 2, "fold": 0, "folds": 2}
-    if scheme.get("projection"):
-        scheme["projection"] = 1.0  # 2e-4 changes no digit after one step
+    if algorithm.get("projection"):
+        algorithm["projection"] = 1.0  # 2e-4 changes no digit after one step
     if small.get("scheme") == "chance_constrained":
         small |= {"images_per_class": 2 * IMAGES, "seed": 4}  # a pool, and a seed with which two roundings agree
-    if "samples" in scheme:  # crops, or a sample of the batch that is chosen as well would be at distance 0 from itself
+    if "samples" in algorithm:  # crops, or a sample of the batch that is chosen too is at distance 0 from itself
         small |= {"embedding_size": 16, "seed": 14, **CROPS}
-    if "problem_steps" in scheme:  # the second problem is held to the best weights of the first, of one step earlier
-        scheme["problem_steps"] = 3
+    if "problem_steps" in algorithm:  # the second problem is held to the best weights of the first, of one step earlier
+        algorithm["problem_steps"] = 3
         small |= {"steps": 6, "eval_every": 2}
-    if "projections" in scheme:  # the last two steps are not taken
-        scheme["projections"] = 2
+    if "projections" in algorithm:  # the last two steps are not taken
+        algorithm["projections"] = 2
         small["steps"] = 8
-    return RunSpec(**small | {"loss_options": loss, "scheme_options": scheme})
+    return from_record(small | {"loss_options": loss, "scheme_options": algorithm})
 
 
 def first_steps(spec: RunSpec) -> dict[str, list[float]]:

@@ -20,12 +20,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("dmlrepro/losses/*.py", "dmlrepro/metrics.py", "dmlrepro/retrieval.py", "dmlrepro/samplers.py")
-MODULES += ("experiments/analysis/*.py", "experiments/training/*.py", "experiments/training/schemes/*.py")
+MODULES += ("experiments/analysis/*.py", "experiments/training/*.py", "experiments/training/algorithms/*.py")
 WITHOUT = ("__init__", "_names", "recommended", "device")  # names and settings, nothing to compute
 # the tests of modules that have no file of their own name
 TESTED_BY = {"test_loop": "state supervised momentum", "test_runs": "keys cache scheduling"}
 TESTED_BY |= {"test_judging": "comparing claims", "test_records": "checking keys", "test_saving": "provenance"}
-TESTED_BY |= {"test_schemes": "momentum supervised", "test_identity": "builders", "test_all_losses": "checks"}
+TESTED_BY |= {"test_algorithms": "momentum supervised", "test_identity": "builders", "test_all_losses": "checks"}
 TESTED_BY |= {"test_potential_field": "close_pairs", "test_regression": "goldens", "test_specs": "goldens"}
 TESTED_BY |= {"test_files": "sources", "test_publishing": "results"}
 

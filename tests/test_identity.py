@@ -47,6 +47,6 @@ def test_another_number_is_seen(part):
 
 
 def test_versions_name_every_kind_on_record():
-    for loss, scheme, part, *_ in identity.on_record():
-        kind = records.kind(loss or None, scheme, None if part == "whole" else part)
+    for loss, algorithm, part, *_ in identity.on_record():
+        kind = records.kind(loss or None, algorithm, None if part == "whole" else part)
         assert records.versions(kind)["sources"], kind

@@ -63,7 +63,7 @@ def test_a_block_of_another_network_is_an_error_that_lists_its_own():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, method in (METHODS | PLM).items() if method.loss and "scheme" not in method.fields]
+    "name", [name for name, method in (METHODS | PLM).items() if method.loss and "algorithm" not in method.fields]
 )
 def test_experiments_train_as_the_losses_recommend(name):
     """Rates and clipping of a run are those of `loss.parameter_groups`, to the last digit."""
@@ -104,7 +104,7 @@ def test_the_profile_paper_has_what_is_published(notebook, dataset):
             continue
         options = defaults(spec.loss) | dict(spec.loss_options)
         run = vars(spec) | options | {f"loss.{name}": value for name, value in options.items()}
-        run |= {f"scheme_options.{name}": value for name, value in spec.scheme_options.items()}
+        run |= {f"algorithm_options.{name}": value for name, value in spec.algorithm_options.items()}
         run |= {f"loss_lr.{name}": value for name, value in spec.loss_lr.items()}
         run |= {"loss_lr": max(spec.loss_lr.values(), default=None)}
         for name, setting in params.published(spec.method).items():

@@ -26,8 +26,8 @@ PLM = TINY.replace(
     batch_size=20,
     loss="piecewise_linear.PiecewiseLinearManifoldLoss",
     loss_options={"num_proxies": 6},
-    scheme="momentum_encoder",
-    scheme_options={"momentum": 0.9},
+    algorithm="momentum_encoder",
+    algorithm_options={"momentum": 0.9},
 )
 
 # a copy of a rival, by a reader

@@ -2,7 +2,7 @@
 
 Paper      Gürbüz, Can and Alatan, "Deep Metric Learning with Chance Constraints", arXiv 2209.09060 (2022).
 Equations  5 and 8 (hinges between samples and proxies), 12 to 14 (projection), Algorithm 2 (greedy k-center),
-           Sec. IV-D (clipping to the unit ball). Algorithm 1, the outer loop, is the scheme of the same name.
+           Sec. IV-D (clipping to the unit ball). Algorithm 1, the outer loop, is the training algorithm of this name.
 Deviations `reduction` defaults to the released code's mean over violated pairs; Algorithm 1 prints the mean over all.
            C1's negative hinge is [s - margin]+, where the released code adds s itself if s > margin: the gradient is
            the same. Its slack of 1e-5 below similarity 1 is left out. Algorithm 1 prints lambda (theta* - theta) as

@@ -2,7 +2,7 @@
 
 At small and paper the main methods are trained, each as the notebook of its paper trains it, so that their runs are one
 run: conventional protocol, one network and data set, about as many images seen. At every profile there are the
-combinations that losses and schemes allow by their options alone:
+combinations that losses and algorithms allow by their options alone:
 
     PFML-CCP, EL-nivMF-CCP        CCP's repeated problems over a field of PFML, and over non-isotropic proxies; beside
                                   each ("-Proxy") the single problem that is never begun anew
@@ -25,7 +25,7 @@ from pydantic import model_validator
 from experiments.analysis.claims import START
 from experiments.ccp import retrieval as ccp_retrieval
 from experiments.ccp.ablations import Alternating, course
-from experiments.ccp.methods import SCHEME, Variant, ccp_spec, scheme_options
+from experiments.ccp.methods import ALGORITHM, Variant, algorithm_options, ccp_spec
 from experiments.meanfield import conventional as meanfield
 from experiments.meanfield.methods import METHODS as MEANFIELD
 from experiments.methods import expand_seeds, pick, runs_of, spec_of
@@ -120,9 +120,9 @@ def _projected(name: str, form: str, ccp: Any) -> RunSpec:
     """CCP over a loss of which the room of CCP has no record. Its first problem starts where the loss starts."""
     variant = Variant(name, form)
     record = PROJECTED[name][name]
-    method = dataclasses.replace(record, name=variant.name, fields={**record.fields, "scheme": SCHEME})
+    method = dataclasses.replace(record, name=variant.name, fields={**record.fields, "algorithm": ALGORITHM})
     looks: dict[str, Any] = {"monitor": "MAP@R"} | ({} if ccp.profile == "paper" else {"eval_every": ccp.eval_every})
-    return spec_of(method, ccp, scheme_options=scheme_options(variant, ccp), **looks)
+    return spec_of(method, ccp, algorithm_options=algorithm_options(variant, ccp), **looks)
 
 
 def encoded_runs(name: str, params: OneProtocolParams) -> list[RunSpec]:
@@ -130,8 +130,8 @@ def encoded_runs(name: str, params: OneProtocolParams) -> list[RunSpec]:
     as it would without."""
     momentum = _params(plm_retrieval.Retrieval, params).momentum
     record = ENCODED[name][name]
-    method = dataclasses.replace(record, name=f"{name}+encoder", fields={**record.fields, "scheme": "momentum"})
-    return runs_of([method], params, scheme_options={"momentum": momentum})
+    method = dataclasses.replace(record, name=f"{name}+encoder", fields={**record.fields, "algorithm": "momentum"})
+    return runs_of([method], params, algorithm_options={"momentum": momentum})
 
 
 def table_of(finished: Iterable[RunResult], params: OneProtocolParams) -> pd.DataFrame:

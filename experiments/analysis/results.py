@@ -35,7 +35,7 @@ def tidy(runs: Iterable, params: Any) -> pd.DataFrame:
         for row in run.rows:
             value = 100 * row["value"] if in_percent(row["metric"]) else row["value"]
             setting = labels["setting"]
-            if "network" in row:  # a further one that the scheme evaluates
+            if "network" in row:  # a further one that the algorithm evaluates
                 setting = f"{setting};network={row['network']}".lstrip(";")
             rows.append(labels | row | {"setting": setting, "value": value})
     return frame(rows)

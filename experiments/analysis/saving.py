@@ -161,10 +161,10 @@ def _searched(params: Any, methods: Collection[str]) -> dict[str, dict]:
 
 
 def _recorded(finished: Iterable) -> dict[str, list[list[str]]]:
-    """What names the stored runs of a table: `trained_by`, [loss, scheme, what is trained, version of the code] once
+    """What names the stored runs of a table: `trained_by`, [loss, algorithm, what is trained, version of the code] once
     each, by which `stored` finds what is outdated; `lines`, the start of the sha256 of each line. {} without any."""
     lines = {run.line[SUM][:16]: run for run in finished if run.line}
     trained_by = {
-        (run.spec.loss or "", run.spec.scheme, run.spec.train_from or "", run.version) for run in lines.values()
+        (run.spec.loss or "", run.spec.algorithm, run.spec.train_from or "", run.version) for run in lines.values()
     }
     return {TRAINED_BY: [list(code) for code in sorted(trained_by)], LINES: sorted(lines)} if lines else {}

@@ -139,8 +139,8 @@ def of_older_code(made: Mapping[str, Any]) -> bool:
     """Whether a table of stored runs, by its record, was trained by a version that the present code is not compatible
     with."""
     return any(
-        not records.is_compatible(records.kind(loss or None, scheme, train_from or None), code)
-        for loss, scheme, train_from, code in made.get(saving.TRAINED_BY, ())
+        not records.is_compatible(records.kind(loss or None, algorithm, train_from or None), code)
+        for loss, algorithm, train_from, code in made.get(saving.TRAINED_BY, ())
     )
 
 

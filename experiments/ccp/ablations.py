@@ -27,10 +27,10 @@ def lambda_and_proxies(params: Any) -> list[RunSpec]:
     """Fig. 4: the weight of the penalty, and the number of proxies per class with a pool half as large again."""
     specs = ccp_runs(["untrained"], params)
     for weight in params.projections:
-        specs += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", scheme={"projection": weight})
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", algorithm={"projection": weight})
     for number in params.numbers:
-        specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
-        specs += ccp_runs(["C2-Proxy"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number}", algorithm=_proxies(number, 3 * number // 2))
+        specs += ccp_runs(["C2-Proxy"], params, setting=f"M={number}", algorithm=_proxies(number, 3 * number // 2))
     return specs
 
 
@@ -39,7 +39,7 @@ def pools(params: Any) -> list[RunSpec]:
     specs = ccp_runs(["untrained"], params)
     for number in params.numbers:
         for pool in sorted({number, *(size for size in params.pools if size > number)}):
-            specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", scheme=_proxies(number, pool))
+            specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", algorithm=_proxies(number, pool))
     return specs
 
 
@@ -55,14 +55,14 @@ def alternating(params: Any) -> list[RunSpec]:
     for length in [*lengths, params.steps] if lengths and params.steps else lengths:
         setting, ends = f"problem_steps={length}", {"problem_steps": length}
         specs += ccp_runs(
-            [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH], params, setting=setting, scheme=ends
+            [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH], params, setting=setting, algorithm=ends
         )
     controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
     controls |= {"start=best": {"reset": True}}
     for setting, change in controls.items():
-        specs += ccp_runs(["C2-CCP-L"], params, setting=setting, scheme=change)
+        specs += ccp_runs(["C2-CCP-L"], params, setting=setting, algorithm=change)
     if params.batch_weight:
-        specs += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", scheme={"batch_weight": 0.0})
+        specs += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", algorithm={"batch_weight": 0.0})
     for name in params.over:
         alone = name if name in BASELINES else f"{name}-Proxy"  # a single problem where the loss is no baseline
         specs += ccp_runs([alone, f"{name}-CCP"], params)

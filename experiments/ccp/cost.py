@@ -16,8 +16,8 @@ from experiments.networks import backbones
 from experiments.params import Count, Whole, parameters
 from experiments.studies import study_rows
 from experiments.study import Study
+from experiments.training.algorithms.chance_constrained import GivenProxies
 from experiments.training.device import device_for_training
-from experiments.training.schemes.chance_constrained import GivenProxies
 
 WEIGHT_BYTES = 4  # float32
 

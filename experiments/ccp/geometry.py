@@ -29,13 +29,13 @@ def radius(params: Any) -> list[RunSpec]:
     its end."""
     specs = ccp_runs(["untrained", "C2-Proxy"], params)
     for number in params.problems:
-        specs += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", algorithm={"projections": number})
     return specs + ccp_runs(["C2-CCP-L"], params)
 
 
 def mnist(params: Any) -> list[RunSpec]:
     """Fig. 2: the same, and samples for proxies."""
-    return radius(params) + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", scheme={"samples": True})
+    return radius(params) + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", algorithm={"samples": True})
 
 
 def proxies_of(run: RunResult, params: Any) -> list:
@@ -64,7 +64,7 @@ PER_CLASS = 200  # training images that are looked at: MNIST has 6,000
 
 
 def _has_proxies(run: RunResult) -> bool:
-    return run.spec.scheme == "chance_constrained" and not run.spec.scheme_options.get("samples")
+    return run.spec.algorithm == "chance_constrained" and not run.spec.algorithm_options.get("samples")
 
 
 @measurement("ccp.around_proxies")

@@ -55,7 +55,7 @@ LOSSES: dict[str, tuple[str, dict[str, str], dict[str, Range], tuple[str, ...]]]
         ("#9ECAE1", "#3182BD", "#C6DBEF", "#08306B"),
     ),
 }
-SCHEME = "chance_constrained"
+ALGORITHM = "chance_constrained"
 
 
 @dataclass(frozen=True)
@@ -133,23 +133,23 @@ def _own() -> dict[Variant, Method]:
         searched_as = largest.name if variant.form and variant != largest else ""
         methods[variant] = Method(variant.name, loss, color=color, searched_as=searched_as, offered=False, **record)
 
-    scheme: dict[str, Any] = {"fields": {"scheme": SCHEME}}
+    algorithm: dict[str, Any] = {"fields": {"algorithm": ALGORITHM}}
     for name, (loss, options, ranges, colors) in LOSSES.items():
         shared: dict[str, Any] = {"options": options, "search_space": ranges, "batches": "pairs"}
         add(Variant(name), loss, colors[0], **shared)
         for variant, color in zip((("Proxy",), ("CCP", "S"), ("CCP", "L")), colors[1:]):
-            add(Variant(name, *variant), loss, color, **shared, **scheme)
+            add(Variant(name, *variant), loss, color, **shared, **algorithm)
     margins = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
     for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
         shared = {"options": {"form": name.lower()}, "batches": "pairs", "search_space": margins}
         for size, color in zip("SL", colors):
             add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color, **shared)
     anchor: Any = BASELINES["ProxyAnchor"]
-    scheme["lr_multipliers"] = {"*": PROXIES}
-    add(Variant("ProxyAnchor", "CCP"), anchor.loss, "#003355", search_space=anchor.search_space, **scheme)
+    algorithm["lr_multipliers"] = {"*": PROXIES}
+    add(Variant("ProxyAnchor", "CCP"), anchor.loss, "#003355", search_space=anchor.search_space, **algorithm)
     shared = {"options": {"proxies_per_class": 8}, "batches": "pairs", "search_space": {"alpha": Range(0, 6)}}
     for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
-        add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color, **shared, **scheme)
+        add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color, **shared, **algorithm)
     return methods
 
 
@@ -260,8 +260,8 @@ def xbm_options(params: Params, size: str) -> dict[str, int]:
     return {"memory_size": batches * params.batch_size, "warmup_steps": warmup}
 
 
-def scheme_options(variant: Variant, params: CcpOptions, **changes: Any) -> dict[str, Any]:
-    """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
+def algorithm_options(variant: Variant, params: CcpOptions, **changes: Any) -> dict[str, Any]:
+    """Options of the algorithm for a method that has it: S has one proxy per class, "Proxy" a single problem."""
     options = {"pool_size": params.pool_size, "projection": params.projection, "problem_patience": None}
     if variant.form != "Proxy":  # what ends a problem
         options |= {name: getattr(params, name) or None for name in ("problem_patience", "problem_steps")}
@@ -272,17 +272,17 @@ def scheme_options(variant: Variant, params: CcpOptions, **changes: Any) -> dict
 
 
 def ccp_spec(
-    name: str, params: Any, *, setting: str = "", scheme: Mapping[str, Any] | None = None, **changes: Any
+    name: str, params: Any, *, setting: str = "", algorithm: Mapping[str, Any] | None = None, **changes: Any
 ) -> RunSpec:
-    """The run of one method; scheme: options of its scheme that differ from the parameters'; others as in `spec_of`."""
+    """The run of one method; algorithm: its options that differ from the parameters'; others as in `spec_of`."""
     method, variant = pick(METHODS, [name])[0], VARIANTS.get(name, Variant(name))
     fields: dict[str, Any] = {}
     if method.loss is not None:
         fields = {"monitor": "MAP@R"}
         if params.profile != "paper":  # there the protocol says how often
             fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
-    if method.fields.get("scheme") == SCHEME:
-        fields["scheme_options"] = scheme_options(variant, params, **dict(scheme or {}))
+    if method.fields.get("algorithm") == ALGORITHM:
+        fields["algorithm_options"] = algorithm_options(variant, params, **dict(algorithm or {}))
         if params.profile != "paper" and not method.lr_multipliers:
             network = merged(spec_layers(method, params))
             fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}

@@ -55,7 +55,7 @@ def ablation_similarity(params: Any) -> list[RunSpec]:
     pieces["neighbours=all;similarity=binary"] = every | binary
     specs = _ablation(lambda params: pieces)(params)
     specs += unlabelled_runs(["PLM"], params, setting="batches=random", neighbours=None)
-    return specs + unlabelled_runs(["PLM"], params, setting="momentum=0", scheme_options={"momentum": 0.0})
+    return specs + unlabelled_runs(["PLM"], params, setting="momentum=0", algorithm_options={"momentum": 0.0})
 
 
 Proxies = short_study(  # Fig. 3(a); 0 leaves the point-point term alone

@@ -43,7 +43,7 @@ PUBLISHED: Mapping[str, Setting] = {
     "neighbours": Setting(NEIGHBOURS, "STML's code; Sec. 3.1.1 gives neither N nor k"),
     "image_size": Setting(227, f"{_SEC}: '227 x 227 sized center crops'"),
     "test_resize": Setting(256, f"{_SEC}: 'resized to 256 x 256'"),
-    "scheme_options.momentum": Setting(0.999, f"{_SEC}: 'fixed as 0.999'"),
+    "algorithm_options.momentum": Setting(0.999, f"{_SEC}: 'fixed as 0.999'"),
     "loss_lr.*": Setting(0.05, f"{_SEC}: 'the learning rate of our proxies by 100 times'"),
     "loss.num_proxies": Setting(100, f"{_SEC}: 'N_rho = 100'"),
     "loss.n_alpha": Setting(4.0, f"{_SEC}: 'N_alpha = 4'"),
@@ -60,11 +60,11 @@ DELTA = 1.0  # at quick and small, where the published delta destroys what a pre
 _LOSS = {name.removeprefix("loss."): setting.value for name, setting in PUBLISHED.items() if name.startswith("loss.")}
 
 
-MOMENTUM = {"scheme": "momentum_encoder", "neighbours": NEIGHBOURS}
+MOMENTUM = {"algorithm": "momentum_encoder", "neighbours": NEIGHBOURS}
 
 
 def _pseudo(labels: str) -> dict[str, Any]:
-    return {"scheme": "pseudo_labels", "scheme_options": {"labels": labels}}
+    return {"algorithm": "pseudo_labels", "algorithm_options": {"labels": labels}}
 
 
 def _clustered(name: str, labels: str, color: str, source: str) -> Method:
@@ -189,7 +189,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         **{name: PUBLISHED[name].value for name in ("backbone", "embedding_size", "epochs", "lr", "batch_size")},
         **{name: PUBLISHED[name].value for name in ("image_size", "test_resize", "views")},
         "warmup_epochs": 0.0,
-        "momentum": PUBLISHED["scheme_options.momentum"].value,
+        "momentum": PUBLISHED["algorithm_options.momentum"].value,
         "clusters": 100,
         "delta": PUBLISHED["loss.delta"].value,
     },
@@ -215,13 +215,13 @@ def unlabelled_runs(names: Iterable[str], params: Params, **how: Any) -> list[Ru
     return expand_seeds([_spec(method, params, **how) for method in trained], params)
 
 
-def _spec(method: Method, params: Any, scheme_options: Mapping[str, Any] | None = None, **how: Any) -> RunSpec:
+def _spec(method: Method, params: Any, algorithm_options: Mapping[str, Any] | None = None, **how: Any) -> RunSpec:
     if method.loss is None:
         return spec_of(method, params)
     own = {"momentum": params.momentum}
-    if method.fields["scheme"] == "pseudo_labels":
-        own = {**method.fields["scheme_options"], "clusters": params.clusters}
-    fields = {"views": params.views, "scheme_options": own | dict(scheme_options or {})}
+    if method.fields["algorithm"] == "pseudo_labels":
+        own = {**method.fields["algorithm_options"], "clusters": params.clusters}
+    fields = {"views": params.views, "algorithm_options": own | dict(algorithm_options or {})}
     if params.weights != "none" and params.train_from == "head":  # there is one view of an image
         fields |= {"views": 1} | ({"neighbours": 2 * NEIGHBOURS} if "neighbours" in method.fields else {})
     elif params.weights != "none" and params.train_from:

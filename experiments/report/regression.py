@@ -28,8 +28,8 @@ def accept(names: Iterable[str]) -> None:
     for name, params in params_of.items():
         study = catalogue.find(name)
         new = goldens.means(tables[name])
-        # methods whose scheme ends a problem early and begins the next
-        early = {spec.method for spec in study.specs_untrained(params) if spec.scheme == "chance_constrained"}
+        # methods whose algorithm ends a problem early and begins the next
+        early = {spec.method for spec in study.specs_untrained(params) if spec.algorithm == "chance_constrained"}
         new["tolerance"] = goldens.tolerances(new, goldens.deviations(repeats(study), early))
         new = new.drop(columns="seeds")
         path = goldens.path_of(params)

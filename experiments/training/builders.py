@@ -1,4 +1,4 @@
-"""What the names in a RunSpec stand for: losses, schemes, optimisers."""
+"""What the names in a RunSpec stand for: losses, algorithms, optimisers."""
 
 import functools
 import importlib
@@ -62,15 +62,15 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
             raise ValueError(f"loss {spec.loss} refuses its options {options}: {error}") from error
 
 
-def scheme_builder(name: str, options: Mapping[str, Any]) -> Any:
-    """The class `Scheme` of the file `name` in training/schemes; ValueError on an unknown name or a bad option."""
-    known = sorted(path.stem for path in (Path(__file__).parent / "schemes").glob("[a-z]*.py"))
+def algorithm_builder(name: str, options: Mapping[str, Any]) -> Any:
+    """The class `Algorithm` of training/algorithms/<name>.py; ValueError on an unknown name or a bad option."""
+    known = sorted(path.stem for path in (Path(__file__).parent / "algorithms").glob("[a-z]*.py"))
     if name not in known:
-        raise ValueError(f"unknown scheme {name!r}; choose one of {', '.join(known)}")
-    builder = importlib.import_module(f"experiments.training.schemes.{name}").Scheme
+        raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(known)}")
+    builder = importlib.import_module(f"experiments.training.algorithms.{name}").Algorithm
     parameters = inspect.signature(builder).parameters.items()
     accepted = {key: p.default for key, p in parameters if p.kind is p.KEYWORD_ONLY}
     if unknown := sorted(set(options) - set(accepted)):
-        raise ValueError(f"scheme {name!r} has no option {', '.join(unknown)}; it takes {list(accepted)}")
+        raise ValueError(f"algorithm {name!r} has no option {', '.join(unknown)}; it takes {list(accepted)}")
     builder.check(**{**accepted, **options})
     return builder

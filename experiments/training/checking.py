@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from experiments.training import records, runs
-from experiments.training.spec import RunSpec
+from experiments.training.spec import RunSpec, from_record
 
 SUMMED = 1e-7  # what another order of the sums in a metric may change
 EACH, MEAN = 3.0, 2.0  # standard deviations over seeds: of a row, and of the mean deviation times sqrt(runs)
@@ -40,7 +40,8 @@ def spec_of(line: Mapping) -> RunSpec:
     """The spec of a line, with the labels and on as many threads as it was recorded with."""
     optional = [field for field in dataclasses.fields(RunSpec) if type(None) in typing.get_args(field.type)]
     nothing = {field.name: None for field in optional if field.default is not None}  # left out of a line where None
-    return RunSpec(**nothing | line["spec"] | line["labels"] | {"threads": line["made"]["threads"] or None})
+    labels = line["labels"] | {"threads": line["made"]["threads"] or None}
+    return from_record(nothing | line["spec"], **labels)
 
 
 def check(sample: int, kinds: Collection[str] = (), jobs: int | None = None) -> list[dict]:

@@ -22,7 +22,7 @@ from experiments.files import quarantine
 from experiments.networks.backbones import Network
 from experiments.progress import reporter
 from experiments.training import activations, batches, inference
-from experiments.training.builders import OPTIMIZERS, scheme_builder
+from experiments.training.builders import OPTIMIZERS, algorithm_builder
 from experiments.training.device import device_for_training, reuse_freed_memory
 from experiments.training.spec import RunSpec
 from experiments.training.state import Schedule, State, copied, is_spent, monitored
@@ -36,11 +36,11 @@ class Outcome:
     """What a run leaves behind. Embeddings and states are those of the last step, or of the best with restore_best.
 
     rows: list of {selection, step, metric, value}; recalls and precisions are fractions. Rows of a further network that
-        the scheme evaluates have its name as `network`.
+        the algorithm evaluates have its name as `network`.
     losses: (steps,) float32, the training loss of every step.
     terms: {name: (steps,) float32}, the terms that add up to it, 0 where one was missing; empty if there is only one.
     embeddings: {network name: (N, D)} raw embeddings of the test images, in manifest order; the main one is named "".
-    states: state dicts of the scheme's modules, `network` and `loss` among them.
+    states: state dicts of the algorithm's modules, `network` and `loss` among them.
     cost: {seconds, steps_per_second}, on a GPU also gpu_gigabytes; never part of a deterministic table.
     """
 
@@ -86,7 +86,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     if device.type == "cuda":
         cost["gpu_gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
     terms = {name: values[: state.step].cpu() for name, values in state.terms.items() if len(state.terms) > 1}
-    states = {name: copied(module.cpu()) for name, module in state.scheme.modules().items()}
+    states = {name: copied(module.cpu()) for name, module in state.algorithm.modules().items()}
     return Outcome(rows, state.losses.cpu(), terms, embeddings, states, cost)
 
 
@@ -106,16 +106,16 @@ def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, Network]
 
 
 def begin(task: batches.Task, network: Network) -> State:
-    """A run before its first step: with its loss, in the scheme that trains it, and its optimiser."""
+    """A run before its first step: with its loss, in the algorithm that trains it, and its optimiser."""
     spec = task.spec
-    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
-    return State(spec, scheme, build_optimizer(spec, network, scheme.loss), Schedule(spec, task.steps_per_epoch))
+    algorithm = algorithm_builder(spec.algorithm, spec.algorithm_options)(spec, task, network, **spec.algorithm_options)
+    return State(spec, algorithm, build_optimizer(spec, network, algorithm.loss), Schedule(spec, task.steps_per_epoch))
 
 
 def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress: str | None) -> Evaluation | None:
     """Take the steps that are left; returns the evaluation of the last one, None if nothing was evaluated after it."""
-    spec, scheme, schedule, first, latest = state.spec, state.scheme, state.schedule, state.step, None
-    trunk = [p for p in scheme.network.train().trunk.parameters() if p.requires_grad]
+    spec, algorithm, schedule, first, latest = state.spec, state.algorithm, state.schedule, state.step, None
+    trunk = [p for p in algorithm.network.train().trunk.parameters() if p.requires_grad]
     report, saved_at = reporter(f"steps of {progress}", schedule.total, first), time.monotonic()
     pause = variables.number("DMLREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS)
     for images, labels in run_batches(task, state):
@@ -125,16 +125,16 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
         for group in state.optimizer.param_groups:
             group["lr"] = group["base_lr"] * schedule.rate(state.step)
         state.log(train_step(state, images, labels))
-        scheme.after_step()
+        algorithm.after_step()
         latest = None
         if schedule.evaluates(state.step):
             state.check_finite()
-            latest = inference.evaluate(task, scheme.evaluated(), state.step, **schedule.evaluation)
+            latest = inference.evaluate(task, algorithm.evaluated(), state.step, **schedule.evaluation)
             if scores := state.record(latest[0]):  # images without labels have none
-                scheme.after_evaluation(state.step, scores[-1])
+                algorithm.after_evaluation(state.step, scores[-1])
             if is_spent(scores, spec.patience):
                 break
-        if state.step < schedule.total and not scheme.continues(state.step):
+        if state.step < schedule.total and not algorithm.continues(state.step):
             break
         if checkpoint is not None and time.monotonic() - saved_at > pause:
             state.save(checkpoint)
@@ -147,22 +147,22 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
 
 def train_step(state: State, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """One optimisation step; returns the terms of the loss, still on the device so that nothing waits for them."""
-    spec, scheme = state.spec, state.scheme
+    spec, algorithm = state.spec, state.algorithm
     parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
     state.optimizer.zero_grad()
     with torch.autocast(images.device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
         try:
-            terms = scheme.objective(images, labels)
+            terms = algorithm.objective(images, labels)
         except ValueError as error:  # a loss names the argument; here the cause and the step are known
-            norms = torch.linalg.vector_norm(scheme.network(images).detach().float(), dim=-1)
-            if norms.min() >= LEAST_NORM and all(x.isfinite().all() for x in (norms, *scheme.loss.parameters())):
+            norms = torch.linalg.vector_norm(algorithm.network(images).detach().float(), dim=-1)
+            if norms.min() >= LEAST_NORM and all(x.isfinite().all() for x in (norms, *algorithm.loss.parameters())):
                 raise
             message = f"training diverged before step {state.step} ({error}); lower lr or loss_lr"
             raise FloatingPointError(message) from error
         loss = sum(terms.values(), torch.zeros((), device=images.device))
     loss.backward()
     if spec.loss_clip_value is not None:
-        nn.utils.clip_grad_value_(scheme.loss.parameters(), spec.loss_clip_value)
+        nn.utils.clip_grad_value_(algorithm.loss.parameters(), spec.loss_clip_value)
     if spec.clip_value is not None:
         nn.utils.clip_grad_value_(parameters, spec.clip_value)
     if spec.clip_norm is not None:
@@ -172,15 +172,15 @@ def train_step(state: State, images: Tensor, labels: Tensor) -> dict[str, Tensor
 
 
 def run_batches(task: batches.Task, state: State) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (images, labels) of the steps that are left; `scheme.before_epoch` runs before each epoch."""
+    """Yield (images, labels) of the steps that are left; `algorithm.before_epoch` runs before each epoch."""
     first, total, per_epoch = state.step, state.schedule.total, task.steps_per_epoch
     # batches of neighbours depend on the network at their epoch's start, others are one stream
     whole = task.train_batches(first, total, state.device) if task.spec.neighbours is None else None
     for epoch in range(first // per_epoch, math.ceil(total / per_epoch)):
         if epoch * per_epoch >= first:  # else it was begun before an interruption, with what the checkpoint holds
-            state.scheme.before_epoch(epoch)
+            state.algorithm.before_epoch(epoch)
         start, end = max(epoch * per_epoch, first), min((epoch + 1) * per_epoch, total)
-        drawn = whole or task.train_batches(start, end, state.device, state.scheme.neighbours)
+        drawn = whole or task.train_batches(start, end, state.device, state.algorithm.neighbours)
         yield from itertools.islice(drawn, end - start)
 
 
@@ -191,7 +191,7 @@ def final_scores(task: batches.Task, state: State, latest: Evaluation | None) ->
     test set is marked `test_best` and never stands alone.
     """
     if latest is None or state.schedule.validation_only:
-        latest = inference.evaluate(task, state.scheme.evaluated(), state.step)
+        latest = inference.evaluate(task, state.algorithm.evaluated(), state.step)
     last, embeddings = latest
     chosen = [("last", last)]
     for selection, criterion in (("val_best", f"val {state.spec.monitor}"), ("test_best", state.spec.monitor)):
@@ -200,7 +200,7 @@ def final_scores(task: batches.Task, state: State, latest: Evaluation | None) ->
             chosen.append((selection, [row for row in state.history if row["step"] == step]))
     if state.spec.restore_best:
         if (best_step := state.restore_best()) < state.step:
-            latest = inference.evaluate(task, state.scheme.evaluated(), best_step)
+            latest = inference.evaluate(task, state.algorithm.evaluated(), best_step)
         best, embeddings = latest
         if state.schedule.validation_only:  # these are the only looks at the test set
             chosen = [("last", last), ("val_best", best)]

@@ -249,7 +249,7 @@ def combine(finished: Iterable) -> list:
     """Finished runs as they enter a table: the models of one method's folds become two entries, others stay.
 
     "<protocol> separated" is the mean of the models' scores, "<protocol> concatenated" the score of their L2-normalised
-    embeddings side by side, k times as long (Musgrave et al., Sec. 3.3), of the main network where a scheme has
+    embeddings side by side, k times as long (Musgrave et al., Sec. 3.3), of the main network where an algorithm has
     several. An untrained network, which needs no folds, has the same score under both.
 
     Raises:

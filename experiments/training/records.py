@@ -76,10 +76,10 @@ def asked_of(what: Mapping) -> dict:
 # --- versions of the code ---------------------------------------------------------------------------------------------
 
 
-def kind(loss: str | None, scheme: str, train_from: str | None) -> str:
+def kind(loss: str | None, algorithm: str, train_from: str | None) -> str:
     """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained. Kinds have
     versions of their own."""
-    return f"{loss or 'untrained'}, {scheme}, {PARTS.get(train_from, 'last blocks')}"
+    return f"{loss or 'untrained'}, {algorithm}, {PARTS.get(train_from, 'last blocks')}"
 
 
 def kind_of(line: Mapping) -> str:

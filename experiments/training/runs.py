@@ -89,7 +89,7 @@ class RunResult:
     def arrays(self) -> dict[str, Tensor]:
         """`losses` (steps,) and `embeddings` (N, D), raw embeddings of the test images.
 
-        With a scheme of several terms or networks also `losses <term>` and `embeddings <network>`.
+        With an algorithm of several terms or networks also `losses <term>` and `embeddings <network>`.
         """
         return load_file(self.folder / "arrays.safetensors")
 
@@ -123,7 +123,7 @@ class RunResult:
         return load_file(self.folder / "loss.safetensors")
 
     def network(self, name: str = "network", manifest: manifests.Manifest | None = None) -> backbones.EmbeddingNet:
-        """The trained network, or another one that the scheme saved under a name, in evaluation mode on the CPU.
+        """The trained network, or another one that the algorithm saved under a name, in evaluation mode on the CPU.
 
         manifest: its images, where they are at hand.
         """
@@ -291,7 +291,8 @@ def _stored(
     what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
     made = content["made"] | where | {"weights": what["weights"]}
     numbers = (content["dataset"], content["rows"], content["cost"], made)
-    version = records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]  # of the present code
+    kind = records.kind(spec.loss, spec.algorithm, spec.train_from)
+    version = records.versions(kind)["version"]  # of the present code
     return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), version, record, line)
 
 

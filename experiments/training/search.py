@@ -196,7 +196,7 @@ def _begun(spec: RunSpec) -> Search:
     """All that the scores of a spec depend on but the machine: spec, data, weights, and the version of its code;
     committed searches of before have a hash of the code, `source`, instead."""
     what = {name: value for name, value in keys.identity_of(spec)["what"].items() if name != "code"}
-    return what | {"version": records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]}
+    return what | {"version": records.versions(records.kind(spec.loss, spec.algorithm, spec.train_from))["version"]}
 
 
 def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str, float]:

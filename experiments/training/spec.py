@@ -10,9 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from experiments.networks import backbones
-from experiments.training.builders import OPTIMIZERS, build_loss, scheme_builder
+from experiments.training.builders import OPTIMIZERS, algorithm_builder, build_loss
 
 LABELS = ("method", "setting", "protocol")  # fields that name a run and do not change it
+RECORDED = {"algorithm": "scheme", "algorithm_options": "scheme_options"}  # fields that runs on record call otherwise
 
 # What the numbers of a spec are, where they are not None.
 POSITIVE_WHOLE = (
@@ -60,9 +61,9 @@ class RunSpec:
     # two as many random crops. A batch shows each image in one of them
     cached_views: int | None = None
     half_activations: bool = False  # they are kept in bfloat16, not in float32
-    # what a step optimises: a file of training/schemes and the options that its Scheme takes
-    scheme: str = "supervised"
-    scheme_options: Mapping[str, Any] = field(default_factory=dict)
+    # what a step optimises: a file of training/algorithms and the options that its Algorithm takes
+    algorithm: str = "supervised"
+    algorithm_options: Mapping[str, Any] = field(default_factory=dict)
     # the loss: "<module>.<name>" under dmlrepro.losses; None: the network is evaluated as it is, nothing is trained
     loss: str | None = None
     loss_options: Mapping[str, Any] = field(default_factory=dict)
@@ -152,7 +153,7 @@ class RunSpec:
                 f"{self.head_start!r} with embedding_size={self.embedding_size}"
             )
         backbones.weights_file(self.backbone, self.weights)
-        _check_scheme(self.scheme, _written("scheme_options", self.scheme_options))
+        _check_algorithm(self.algorithm, _written("algorithm_options", self.algorithm_options))
         if self.loss is not None:
             self._check_loss(self.loss)
 
@@ -198,13 +199,19 @@ class RunSpec:
             )
 
     def as_dict(self) -> dict:
-        """What determines the numbers: every field but the labels, as plain data."""
-        content = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in content.items()}
-        return {name: value for name, value in plain.items() if name not in LABELS}
+        """What determines the numbers: every field but the labels, as plain data, by the names on record."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in LABELS]
+        content = {RECORDED.get(name, name): getattr(self, name) for name in names}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in content.items()}
 
     def replace(self, **changes: Any) -> "RunSpec":
         return dataclasses.replace(self, **changes)
+
+
+def from_record(content: Mapping[str, Any], **fields: Any) -> RunSpec:
+    """The spec whose `as_dict` is on record; fields: others, as its labels."""
+    names = {recorded: name for name, recorded in RECORDED.items()}
+    return RunSpec(**{names.get(name, name): value for name, value in content.items()} | fields)
 
 
 def _written(name: str, options: Mapping[str, Any]) -> str:
@@ -215,8 +222,8 @@ def _written(name: str, options: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _check_scheme(name: str, options: str) -> None:
-    scheme_builder(name, json.loads(options))
+def _check_algorithm(name: str, options: str) -> None:
+    algorithm_builder(name, json.loads(options))
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dmlrepro.retrieval import MEASURES
 from experiments.files import atomic_write
-from experiments.training.schemes.supervised import Scheme
+from experiments.training.algorithms.supervised import Algorithm
 from experiments.training.spec import RunSpec
 
 CHECKPOINTED = ("step", "terms", "history", "best")
@@ -44,9 +44,9 @@ class Schedule:
 class State:
     """How far a run is. A checkpoint of it is enough to continue as if nothing had happened."""
 
-    def __init__(self, spec: RunSpec, scheme: Scheme, optimizer: torch.optim.Optimizer, schedule: Schedule):
-        self.spec, self.scheme, self.optimizer, self.schedule = spec, scheme, optimizer, schedule
-        self.device = next(scheme.network.parameters()).device
+    def __init__(self, spec: RunSpec, algorithm: Algorithm, optimizer: torch.optim.Optimizer, schedule: Schedule):
+        self.spec, self.algorithm, self.optimizer, self.schedule = spec, algorithm, optimizer, schedule
+        self.device = next(algorithm.network.parameters()).device
         self.step = 0
         self.terms: dict[str, Tensor] = {}  # the curve of each term of the loss
         self.history: list[dict] = []  # the rows of all evaluations
@@ -71,14 +71,14 @@ class State:
         criterion = self.spec.monitor if self.spec.fold is None else f"val {self.spec.monitor}"
         scores = [row["value"] for row in monitored(self.history, criterion)]
         if self.spec.restore_best and not is_spent(scores, 1):
-            self.best = {"step": self.step, "modules": {n: copied(m) for n, m in self.scheme.modules().items()}}
+            self.best = {"step": self.step, "modules": {n: copied(m) for n, m in self.algorithm.modules().items()}}
         return scores
 
     def restore_best(self) -> int:
         """Put the best weights back, where there was an evaluation, and return the step of those that are there now."""
         if not self.best:
             return self.step
-        for name, module in self.scheme.modules().items():
+        for name, module in self.algorithm.modules().items():
             module.load_state_dict(self.best["modules"][name])
         return self.best["step"]
 
@@ -90,8 +90,8 @@ class State:
 
     def save(self, path: Path) -> None:
         content = {name: getattr(self, name) for name in CHECKPOINTED} | {"spec": self.spec.as_dict()}
-        content["modules"] = {name: module.state_dict() for name, module in self.scheme.modules().items()}
-        content |= {"scheme": self.scheme.state(), "optimizer": self.optimizer.state_dict()}
+        content["modules"] = {name: module.state_dict() for name, module in self.algorithm.modules().items()}
+        content |= {"algorithm": self.algorithm.state(), "optimizer": self.optimizer.state_dict()}
         with atomic_write(path) as temporary:
             torch.save(content, temporary)
 
@@ -108,9 +108,9 @@ class State:
             if content["spec"] == self.spec.as_dict():
                 for name in CHECKPOINTED:
                     setattr(self, name, content[name])
-                for name, module in self.scheme.modules().items():
+                for name, module in self.algorithm.modules().items():
                     module.load_state_dict(content["modules"][name])
-                self.scheme.load_state(content["scheme"])
+                self.algorithm.load_state(content["algorithm"])
                 self.optimizer.load_state_dict(content["optimizer"])
                 return ""
         except (MemoryError, torch.OutOfMemoryError):

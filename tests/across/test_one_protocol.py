@@ -34,12 +34,12 @@ def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
     by_method = {spec.method: spec for spec in runs("91", combinations=one_protocol.COMBINATIONS)}
     for name in ("PFML", "EL-nivMF"):
         single, repeated = by_method[f"{name}-Proxy"], by_method[f"{name}-CCP"]
-        assert repeated.scheme == single.scheme == "chance_constrained" and repeated.loss == single.loss
-        assert single.scheme_options.get("problem_steps") is None and repeated.scheme_options["problem_steps"]
-        same = repeated.replace(scheme_options=single.scheme_options, method=single.method)
+        assert repeated.algorithm == single.algorithm == "chance_constrained" and repeated.loss == single.loss
+        assert single.algorithm_options.get("problem_steps") is None and repeated.algorithm_options["problem_steps"]
+        same = repeated.replace(algorithm_options=single.algorithm_options, method=single.method)
         assert same == single
     encoded = by_method["PFML+encoder"]
-    assert (encoded.scheme, encoded.scheme_options) == ("momentum", {"momentum": 0.9})
+    assert (encoded.algorithm, encoded.algorithm_options) == ("momentum", {"momentum": 0.9})
 
 
 @pytest.mark.parametrize(

@@ -424,6 +424,11 @@ def test_a_verdict_shows_the_interval_over_classes_of_its_own_context():
 # --- the tests that are stated ---
 
 
+def test_a_claim_is_about_the_data_sets_of_its_statement_in_their_order():
+    assert claims.named("pfml-01") == ["cub", "cars", "sop"] and claims.named("ccp-01") == ["mnist"]
+    assert claims.named("of no paper") == ["cub"]
+
+
 def test_every_claim_has_a_test_and_no_other():
     assert set(TESTS) == set(claims.stated())
 

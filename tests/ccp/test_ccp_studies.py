@@ -27,15 +27,15 @@ def test_the_default_point_is_one_run_of_three_ablations():
 @pytest.mark.parametrize(("dataset", "proxies", "pool", "every"), [("cub", 8, 12, 25), ("sop", 4, 7, 250)])
 def test_at_the_profile_paper_ccp_has_its_published_settings(dataset, proxies, pool, every):
     specs = {s.method: s for s in planned("41", profile="paper", dataset=dataset, seeds=1)[1] if s.fold in (0, None)}
-    spec, options = specs["MS-CCP-L"], specs["MS-CCP-L"].scheme_options
+    spec, options = specs["MS-CCP-L"], specs["MS-CCP-L"].algorithm_options
     assert (options["proxies_per_class"], options["pool_size"], options["projection"]) == (proxies, pool, 2e-4)
     assert (options["problem_patience"], options["batch_weight"]) == (3, 0.0)
     assert dict(spec.loss_options) == {"alpha": 2.0, "beta": 40.0, "base": 0.5}
     assert (spec.optimizer, spec.lr, dict(spec.loss_lr), spec.weight_decay) == ("adam", 1e-5, {"*": 1e-5}, 1e-4)
     assert (spec.batch_size, spec.samples_per_class, spec.eval_every, spec.patience) == (32, 4, every, 60)
     assert (spec.backbone, spec.embedding_size, spec.freeze_batchnorm, spec.folds) == ("bn_inception", 128, True, 4)
-    assert specs["MS-CCP-L"].as_dict() != specs["MS"].as_dict() and specs["MS"].scheme == "supervised"
-    assert specs["C2-CCP-S"].scheme_options["proxies_per_class"] == 1
+    assert specs["MS-CCP-L"].as_dict() != specs["MS"].as_dict() and specs["MS"].algorithm == "supervised"
+    assert specs["C2-CCP-S"].algorithm_options["proxies_per_class"] == 1
     memory = specs["C1-XBM-L"].loss_options
     assert (memory["memory_size"], memory["warmup_steps"]) == ({"cub": 25, "sop": 1400}[dataset] * 32, 1000)
     assert specs["ProxyAnchor"].samples_per_class == 1 and specs["C2"].loss_options["negative_margin"] in (
@@ -44,7 +44,7 @@ def test_at_the_profile_paper_ccp_has_its_published_settings(dataset, proxies, p
     )
 
 
-def test_a_method_and_its_ccp_differ_in_the_scheme_alone():
+def test_a_method_and_its_ccp_differ_in_the_algorithm_alone():
     every = catalogue.find("41").configured({"profile": "small"}).methods
     specs = {s.method: s for s in planned("41", seeds=1, methods=every)[1]}
     for loss in methods.LOSSES:
@@ -127,7 +127,7 @@ def test_problems_of_several_lengths_end_with_the_run(values, lengths):
     study = catalogue.find("44")
     specs = study.specs_untrained(study.configured(values))
     varied = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
-    assert sorted({spec.scheme_options["problem_steps"] for spec in varied}) == lengths
+    assert sorted({spec.algorithm_options["problem_steps"] for spec in varied}) == lengths
     assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())
 
 

@@ -29,6 +29,7 @@ from experiments.profiles import RECIPES
 from experiments.report import catalogue, verdicts
 from experiments.study import Execution, Study
 from experiments.training import checking, keys, loop, records, runs, scheduling
+from experiments.training.spec import LABELS
 
 EXPECTED = Path(__file__).parent / "expected"
 ROUNDED = 1e-3  # of a synthetic value, which is computed and not trained: what another processor rounds otherwise
@@ -217,7 +218,7 @@ def specs_of(study: Study, profile: str, dataset: str) -> list[dict[str, Any]] |
         specs = study.specs_untrained(params)
     except ValueError:
         return "refused"
-    return [vars(spec) | spec.as_dict() for spec in specs]
+    return [{name: getattr(spec, name) for name in LABELS} | spec.as_dict() for spec in specs]
 
 
 def specs_now() -> Rows:

@@ -350,7 +350,7 @@ def test_no_buffer_grows_with_the_pairs(clusters, classes):
 
 
 BAD_OPTIONS = [
-    ({"alpha": 40}, "lower alpha or raise min_distance"),
+    ({"alpha": 13}, "lower alpha or raise min_distance"),  # 12 is computed, see below
     ({"delta": 0}, "delta must be"),
     ({"delta_rep": -0.1}, "delta_rep must be"),
     ({"min_distance": 0.3}, "min_distance must not exceed"),
@@ -360,6 +360,7 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize(("options", "message"), BAD_OPTIONS)
 def test_bad_options_are_named(options, message):
     points, labels = sample(9)
+    assert potential_energy(points, labels, alpha=12.0).isfinite()
     with pytest.raises(ValueError, match=message):
         potential_energy(points, labels, **options)
     with pytest.raises(ValueError, match=message):

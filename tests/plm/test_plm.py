@@ -40,7 +40,7 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
 
 def test_no_method_of_plm_uses_labels_and_notebook_01_leaves_them_out():
     for name, method in methods.OWN.items():
-        assert not method.offered and method.fields["scheme"] in ("momentum_encoder", "pseudo_labels"), name
+        assert not method.offered and method.fields["algorithm"] in ("momentum_encoder", "pseudo_labels"), name
     notebook = catalogue.find("01")
     assert not set(notebook.configured({}).methods) & set(methods.OWN)
 

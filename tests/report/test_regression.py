@@ -15,8 +15,8 @@ from experiments.analysis.provenance import seal
 from experiments.files import write_text
 from experiments.report import catalogue, regression
 from experiments.training import loop, protocols
-from experiments.training.schemes import chance_constrained as ccp
-from experiments.training.schemes import momentum, pseudo_labels, supervised
+from experiments.training.algorithms import chance_constrained as ccp
+from experiments.training.algorithms import momentum, pseudo_labels, supervised
 
 
 def missed(name: str, method: str, setting: str = "") -> set[tuple[str, str]]:
@@ -37,7 +37,7 @@ def missed(name: str, method: str, setting: str = "") -> set[tuple[str, str]]:
 
 
 def negative(module, name: str):
-    """A patch that flips the sign of what a loss or a scheme minimises."""
+    """A patch that flips the sign of what a loss or an algorithm minimises."""
     original = getattr(module, name)
 
     def flipped(*inputs, **options):
@@ -47,13 +47,13 @@ def negative(module, name: str):
     return module, name, flipped
 
 
-def away_from_the_network(scheme: momentum.Scheme) -> None:
+def away_from_the_network(algorithm: momentum.Algorithm) -> None:
     """The teacher's update with the wrong sign."""
     with torch.no_grad():
-        theirs = scheme.network.state_dict()
-        for name, average in scheme.teacher.state_dict().items():
+        theirs = algorithm.network.state_dict()
+        for name, average in algorithm.teacher.state_dict().items():
             if average.is_floating_point():
-                average.lerp_(theirs[name], scheme.momentum - 1)
+                average.lerp_(theirs[name], algorithm.momentum - 1)
 
 
 RUNS = {
@@ -73,10 +73,10 @@ FLIPS = {
     "MFCWMS": negative(mean_field.MeanFieldClassWiseMultiSimilarityLoss, "forward"),
     "C2": negative(chance_constrained.ProxyContrastiveLoss, "forward"),
     "PLM": negative(piecewise_linear.PiecewiseLinearManifoldLoss, "terms"),
-    "supervised": negative(supervised.Scheme, "objective"),
+    "supervised": negative(supervised.Algorithm, "objective"),
     "projection": negative(ccp, "projection_penalty"),
-    "momentum encoder": (momentum.Scheme, "after_step", away_from_the_network),
-    "pseudo-labels": negative(pseudo_labels.Scheme, "objective"),
+    "momentum encoder": (momentum.Algorithm, "after_step", away_from_the_network),
+    "pseudo-labels": negative(pseudo_labels.Algorithm, "objective"),
 }
 
 

@@ -199,7 +199,7 @@ def test_a_search_begins_at_the_run_without_a_setting():
     """Notebook 48 has runs that end after one problem before those that go on."""
     values = {"profile": "small", "dataset": "cub-subset"}
     (wanted,) = searches.wanted([catalogue.find("48")], lambda study: study.configured(values), ["C2-CCP-L"])
-    assert wanted["spec"].setting == "" and "projections" not in wanted["spec"].scheme_options
+    assert wanted["spec"].setting == "" and "projections" not in wanted["spec"].algorithm_options
 
 
 def test_a_notebook_that_varies_a_condition_leaves_the_search_to_others():

@@ -28,7 +28,7 @@ def test_what_the_reader_gave_is_the_readers_even_where_it_equals_the_profile(ca
     assert re.search(r"\n  lr  +0\.001  +0\.0001  +reader  +command line  +Table 8 ", text)
     assert re.search(r"\n  steps  +50  +profile quick  +experiments/profiles\.py:\d+\n", text)
     assert "PFML delta_rep=0.3 (conventional; 3 seeds)" in text
-    assert text.count("\n  backbone ") == text.count("\n  scheme ") == 1, "what all methods share is printed once"
+    assert text.count("\n  backbone ") == text.count("\n  algorithm ") == 1, "what all methods share is printed once"
     assert settings("10", "PFML", alpha=4.0)["loss.alpha"][:3] == (4.0, 3.0, "reader")
 
 

@@ -12,18 +12,18 @@ from experiments.training.activations import Activations
 TAIL = TINY.replace(train_from="block3", steps=10)
 OF_VIEWS = {"image_size": 24, "test_resize": 28, "train_from": "block3"}
 CROPS = TINY.replace(**OF_VIEWS)
-SCHEMES = {
+ALGORITHMS = {
     "CCP": CROPS.replace(
-        scheme="chance_constrained",
+        algorithm="chance_constrained",
         loss="chance_constrained.ProxyContrastiveLoss",
-        scheme_options={"proxies_per_class": 2, "pool_size": 3, "problem_patience": 1},
+        algorithm_options={"proxies_per_class": 2, "pool_size": 3, "problem_patience": 1},
         fold=0,
         eval_every=2,
         steps=8,
     ),
     "PLM": PLM.replace(**OF_VIEWS, cached_views=8),
     "clusters": CROPS.replace(
-        scheme="pseudo_labels", scheme_options={"labels": "kmeans", "clusters": 5}, cached_views=2
+        algorithm="pseudo_labels", algorithm_options={"labels": "kmeans", "clusters": 5}, cached_views=2
     ),
 }
 
@@ -75,9 +75,9 @@ def test_a_run_of_a_tail_is_read_back_as_a_whole_network():
     assert torch.allclose(embeddings, run.embeddings, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_schemes_train_tails_and_resume_them(name, tmp_path):
-    spec = SCHEMES[name]
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_algorithms_train_tails_and_resume_them(name, tmp_path):
+    spec = ALGORITHMS[name]
     whole = loop.train(spec)
     assert len(whole.losses) and "trunk.8.weight" in whole.states["network"]
     assert not any(key.startswith("trunk.4") for state in whole.states.values() for key in state)

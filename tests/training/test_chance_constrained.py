@@ -1,4 +1,4 @@
-"""The scheme of CCP: what ends a projection, what the next one starts from, and the same run after an interruption."""
+"""CCP's algorithm: what ends a projection, what the next one starts from, and the same run after an interruption."""
 
 import functools
 
@@ -10,18 +10,21 @@ from tiny import TINY, resumed
 from dmlrepro.losses import chance_constrained as losses
 from dmlrepro.losses.baselines import proxies_of
 from experiments.training import inference, loop
-from experiments.training.schemes import chance_constrained as ccp
+from experiments.training.algorithms import chance_constrained as ccp
 
 OPTIONS = {"proxies_per_class": 2, "pool_size": 3, "problem_patience": 2}
 CCP = TINY.replace(
-    loss="chance_constrained.ProxyContrastiveLoss", scheme="chance_constrained", scheme_options=OPTIONS, eval_every=1
+    loss="chance_constrained.ProxyContrastiveLoss",
+    algorithm="chance_constrained",
+    algorithm_options=OPTIONS,
+    eval_every=1,
 )
 # the first problem is spent at 0.3, two evaluations below 0.5; the second four later, two below its own 0.4
 SCORES = (0.1, 0.5, 0.4, 0.3, 0.2, 0.4, 0.3, 0.2, 0.9)
 
 
 def with_options(spec=CCP, **changes):
-    return spec.replace(scheme_options={**spec.scheme_options, **changes})
+    return spec.replace(algorithm_options={**spec.algorithm_options, **changes})
 
 
 @pytest.fixture
@@ -35,8 +38,8 @@ def scored(monkeypatch):
 @pytest.fixture
 def seen(monkeypatch):
     """Every pool (after which problem, at which weights, its points), and every start of the proxies."""
-    pools, starts, schemes = [], [], []
-    pool, start, build = ccp.Scheme._pool, ccp.Scheme._start_proxies, ccp.Scheme.__init__
+    pools, starts, algorithms = [], [], []
+    pool, start, build = ccp.Algorithm._pool, ccp.Algorithm._start_proxies, ccp.Algorithm.__init__
 
     def spy_pool(self, drawn):
         weights = {name: value.clone() for name, value in self.network.state_dict().items()}
@@ -52,13 +55,13 @@ def seen(monkeypatch):
 
     @functools.wraps(build)
     def spy_build(self, *args, **options):
-        schemes.append(self)
+        algorithms.append(self)
         build(self, *args, **options)
 
-    monkeypatch.setattr(ccp.Scheme, "_pool", spy_pool)
-    monkeypatch.setattr(ccp.Scheme, "_start_proxies", spy_start)
-    monkeypatch.setattr(ccp.Scheme, "__init__", spy_build)
-    return {"pools": pools, "starts": starts, "schemes": schemes}
+    monkeypatch.setattr(ccp.Algorithm, "_pool", spy_pool)
+    monkeypatch.setattr(ccp.Algorithm, "_start_proxies", spy_start)
+    monkeypatch.setattr(ccp.Algorithm, "__init__", spy_build)
+    return {"pools": pools, "starts": starts, "algorithms": algorithms}
 
 
 def assert_same(actual: dict, expected: dict):
@@ -68,13 +71,13 @@ def assert_same(actual: dict, expected: dict):
 
 def test_the_first_proxies_are_random_samples_of_their_class(seen):
     loop.train(CCP.replace(steps=1))
-    (problem, _, pool), scheme = seen["pools"][0], seen["schemes"][0]
-    assert problem == 0 and pool.shape == (scheme.task.num_classes, 2, 8)
+    (problem, _, pool), algorithm = seen["pools"][0], seen["algorithms"][0]
+    assert problem == 0 and pool.shape == (algorithm.task.num_classes, 2, 8)
     assert torch.equal(seen["starts"][0][1], pool)
-    start = inference.build_network(CCP, scheme.task.manifest)
-    inference.calibrate_batchnorm(scheme.task, start)
-    samples = losses.clip_to_unit_ball(inference.embed(start, scheme.task.test_batches(scheme.task.train)))
-    labels = torch.from_numpy(scheme.task.train_labels)
+    start = inference.build_network(CCP, algorithm.task.manifest)
+    inference.calibrate_batchnorm(algorithm.task, start)
+    samples = losses.clip_to_unit_ball(inference.embed(start, algorithm.task.test_batches(algorithm.task.train)))
+    labels = torch.from_numpy(algorithm.task.train_labels)
     for own, proxies in enumerate(pool):
         assert torch.cdist(proxies, samples[labels == own]).amin(1).max() < 1e-5
     other = loop.train(CCP.replace(steps=1, seed=1))
@@ -85,7 +88,7 @@ def test_the_first_proxies_are_random_samples_of_their_class(seen):
 def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, reset):
     """theta*, rho* of step 2 are the anchors, embed the pool and are the centers; training goes on from step 4."""
     after = []
-    next_problem = ccp.Scheme.next_problem
+    next_problem = ccp.Algorithm.next_problem
 
     def spy(self, step):
         going_on = next_problem(self, step)
@@ -93,13 +96,13 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
         return going_on
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ccp.Scheme, "next_problem", spy)
+        patch.setattr(ccp.Algorithm, "next_problem", spy)
         loop.train(with_options(reset=reset, projections=2).replace(steps=40))
-    best, last = (loop.train(CCP.replace(steps=steps, scheme_options=OPTIONS)).states for steps in (2, 4))
+    best, last = (loop.train(CCP.replace(steps=steps, algorithm_options=OPTIONS)).states for steps in (2, 4))
     problem, weights, pool = seen["pools"][1]
     assert problem == 1
     assert_same(weights, best["network"])
-    assert_same(seen["schemes"][0].anchors, best["network"])
+    assert_same(seen["algorithms"][0].anchors, best["network"])
     assert_same(after[0], (best if reset else last)["network"])
     converged = losses.clip_to_unit_ball(best["loss"]["proxies"])
     for own, (points, centers) in enumerate(zip(pool, converged)):
@@ -110,7 +113,7 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
             chosen.append(points[radii.argmax()])
             expected.append(points[radii.argmax()])
         torch.testing.assert_close(seen["starts"][1][1][own], torch.stack(expected))
-    step, ended, radius, spread, own, other, violated = seen["schemes"][0].solved.rows[0].tolist()
+    step, ended, radius, spread, own, other, violated = seen["algorithms"][0].solved.rows[0].tolist()
     assert (step, ended) == (2, 4)
     assert radius == pytest.approx(torch.cdist(pool, converged).amin(2).amax(1).mean().item(), rel=1e-5)
     assert spread == pytest.approx((converged[:, 0] - converged[:, 1]).norm(dim=1).mean().item(), rel=1e-4)
@@ -162,16 +165,16 @@ def test_a_run_may_end_before_its_first_evaluation():
 def test_the_terms_are_the_penalty_and_the_loss_within_the_batch(scored, seen):
     outcome = loop.train(with_options(CCP.replace(steps=6), batch_weight=0.1, projection=0.7))
     assert set(outcome.terms) == {"loss", "batch", "projection"}
-    scheme = seen["schemes"][0]
-    images, labels = next(scheme.task.train_batches(0, 1, torch.device("cpu")))
-    terms = scheme.objective(images, labels)
-    embeddings = scheme.network(images)
-    proxies = scheme.loss.proxies
+    algorithm = seen["algorithms"][0]
+    images, labels = next(algorithm.task.train_batches(0, 1, torch.device("cpu")))
+    terms = algorithm.objective(images, labels)
+    embeddings = algorithm.network(images)
+    proxies = algorithm.loss.proxies
     classes = torch.arange(len(proxies)).repeat_interleave(2)
     loss = losses.ProxyContrastiveLoss()
     torch.testing.assert_close(terms["loss"], loss(embeddings, labels, proxies.flatten(0, 1), classes))
     torch.testing.assert_close(terms["batch"], 0.1 * loss(embeddings, labels))
-    away = [p - scheme.anchors[name] for name, p in scheme.network.named_parameters()]
+    away = [p - algorithm.anchors[name] for name, p in algorithm.network.named_parameters()]
     torch.testing.assert_close(terms["projection"], 0.35 * sum(x.square().sum() for x in away))
 
 
@@ -195,8 +198,8 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_any_proxy_loss_of_the_package_is_projected(name, scored, seen):
     loss, options = OTHERS[name]
-    scheme_options = {"pool_size": 3, "problem_patience": 2}
-    loop.train(CCP.replace(loss=loss, loss_options=options, scheme_options=scheme_options, steps=5))
+    algorithm_options = {"pool_size": 3, "problem_patience": 2}
+    loop.train(CCP.replace(loss=loss, loss_options=options, algorithm_options=algorithm_options, steps=5))
     for (before, after), (_, _, pool) in zip(seen["starts"], seen["pools"], strict=True):
         torch.testing.assert_close(after.norm(dim=2), before.norm(dim=2))  # the norm has its own meaning in each loss
         directions = F.normalize(after, dim=2)
@@ -223,19 +226,30 @@ def test_a_pool_is_augmented_as_training_is_and_embedded_in_evaluation_mode(scor
     loop.train(spec)
     _, _, pool = seen["pools"][1]  # `seen` has checked that the statistics of BatchNorm stayed
     assert all(len(points.unique(dim=0)) == 4 for points in pool[:20])  # two images, four crops
-    assert seen["schemes"][0].network.training
+    assert seen["algorithms"][0].network.training
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_the_samples_that_proxies_start_at_are_clipped_unless_they_are_raw(raw, scored, seen, monkeypatch):
+    embed = inference.embed
+    monkeypatch.setattr(inference, "embed", lambda *args: 50 * embed(*args))  # the released code's are long too
+    loop.train(with_options(CCP.replace(steps=5), raw=raw))
+    assert len(seen["starts"]) == 2
+    for (_, _, drawn), (_, start) in zip((seen["pools"][0], seen["pools"][-1]), seen["starts"]):
+        assert torch.isin(start, drawn).all()  # each is a sample of the pool
+        assert (torch.linalg.vector_norm(drawn, dim=-1) > 2).all() if raw else (drawn.norm(dim=-1) < 1 + 1e-6).all()
 
 
 def test_samples_can_stand_in_for_proxies(scored, seen):
     loop.train(with_options(CCP.replace(steps=6), samples=True))
-    scheme = seen["schemes"][0]
-    labels = torch.from_numpy(scheme.task.train_labels)
-    assert torch.equal(labels[scheme.chosen], torch.arange(scheme.task.num_classes)[:, None].expand(-1, 2))
-    images, classes = next(scheme.task.train_batches(0, 1, torch.device("cpu")))
-    chosen = torch.cat(list(scheme.task.test_batches(scheme.task.train[scheme.chosen.flatten()])))
-    embeddings, proxies = scheme.network(torch.cat([images, chosen])).split([len(images), len(chosen)])
-    expected = losses.ProxyContrastiveLoss()(embeddings, classes, proxies, labels[scheme.chosen.flatten()])
-    terms = scheme.objective(images, classes)
+    algorithm = seen["algorithms"][0]
+    labels = torch.from_numpy(algorithm.task.train_labels)
+    assert torch.equal(labels[algorithm.chosen], torch.arange(algorithm.task.num_classes)[:, None].expand(-1, 2))
+    images, classes = next(algorithm.task.train_batches(0, 1, torch.device("cpu")))
+    chosen = torch.cat(list(algorithm.task.test_batches(algorithm.task.train[algorithm.chosen.flatten()])))
+    embeddings, proxies = algorithm.network(torch.cat([images, chosen])).split([len(images), len(chosen)])
+    expected = losses.ProxyContrastiveLoss()(embeddings, classes, proxies, labels[algorithm.chosen.flatten()])
+    terms = algorithm.objective(images, classes)
     torch.testing.assert_close(terms["loss"], expected)
     assert [pool.shape[1] for _, _, pool in seen["pools"]] == [2, 2, 3]  # at first, then as centers, then the pool
 
@@ -266,8 +280,8 @@ def test_what_makes_no_sense_is_named(changes, options, message):
 
 LONG = CCP.replace(steps=24, restore_best=True, fold=0, lr=0.05, monitor="MAP@R")
 INTERRUPTED = {
-    "within a problem": (loop, "train_step", lambda state, *_: state.scheme.problem == 1 and state.step % 2),
-    "as it ends": (ccp.Scheme, "_pool", lambda scheme, _: scheme.problem == 2),
+    "within a problem": (loop, "train_step", lambda state, *_: state.algorithm.problem == 1 and state.step % 2),
+    "as it ends": (ccp.Algorithm, "_pool", lambda algorithm, _: algorithm.problem == 2),
 }
 
 

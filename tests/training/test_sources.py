@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
     ("name", "images", "training"),
     [
         ("dmlrepro/losses/nivmf.py", False, True),
-        ("experiments/training/schemes/momentum.py", False, True),
+        ("experiments/training/algorithms/momentum.py", False, True),
         ("experiments/training/activations.py", True, True),
         ("experiments/networks/backbones.py", True, True),
         ("experiments/figures/charts.py", False, False),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from experiments.networks.backbones import Network
 from experiments.training import batches
-from experiments.training.schemes import momentum
+from experiments.training.algorithms import momentum
 from experiments.training.spec import RunSpec
 
 
@@ -22,7 +22,7 @@ def without_labels(task: batches.Task) -> None:
     task.train_labels = np.arange(len(task.train))
 
 
-class Scheme(momentum.Scheme):
+class Algorithm(momentum.Algorithm):
     """A loss with `terms(embeddings, momentum_embeddings) -> {name: value}`, each of which is logged.
 
     Args:

@@ -1,7 +1,7 @@
-"""Supervised training: one network and one loss of its embeddings and labels. Every other scheme extends this one.
+"""Supervised training: one network and one loss of its embeddings and labels. Every other algorithm extends this one.
 
-A scheme owns what a step optimises and what happens around it; the loop (loop.py) owns when it happens. A scheme is
-built once per run, before the optimiser, and everything it draws comes from the spec's seed.
+An algorithm owns what a step optimises and what happens around it; the loop (loop.py) owns when it happens. It is built
+once per run, before the optimiser, and everything it draws comes from the spec's seed.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from experiments.training.builders import build_loss
 from experiments.training.spec import RunSpec
 
 
-class Scheme:
+class Algorithm:
     """loss(embeddings, labels), with nothing around it.
 
     A subclass takes its options as further keyword arguments of the constructor, and overrides the hooks it needs.

@@ -1,4 +1,4 @@
-"""Schemes: a teacher that is an average of the network, an encoder without labels, clusters in the place of labels."""
+"""Algorithms: a teacher averages the network, an encoder learns without labels, clusters stand in for labels."""
 
 import functools
 
@@ -13,32 +13,32 @@ from experiments.datasets import manifests
 from experiments.params import Params
 from experiments.study import Study
 from experiments.training import batches, inference, loop, runs
-from experiments.training.schemes import momentum, momentum_encoder, pseudo_labels
+from experiments.training.algorithms import momentum, momentum_encoder, pseudo_labels
 
-TEACHER = TINY.replace(scheme="momentum", scheme_options={"momentum": 0.9})
+TEACHER = TINY.replace(algorithm="momentum", algorithm_options={"momentum": 0.9})
 EXAMPLE = Study("99_example", Params)
 
 
-def states_of(scheme) -> dict:
-    return {name: value.clone() for name, value in scheme.network.state_dict().items()}
+def states_of(algorithm) -> dict:
+    return {name: value.clone() for name, value in algorithm.network.state_dict().items()}
 
 
 def test_the_teacher_is_the_moving_average_of_weights_and_statistics(monkeypatch):
-    before, seen, after_step = [], [], momentum.Scheme.after_step
+    before, seen, after_step = [], [], momentum.Algorithm.after_step
 
-    def spy(scheme):
-        seen.append(states_of(scheme))
-        after_step(scheme)
+    def spy(algorithm):
+        seen.append(states_of(algorithm))
+        after_step(algorithm)
 
-    build = momentum.Scheme.__init__
+    build = momentum.Algorithm.__init__
 
     @functools.wraps(build)
-    def built(scheme, *args, **options):
-        build(scheme, *args, **options)
-        before.append(states_of(scheme))
+    def built(algorithm, *args, **options):
+        build(algorithm, *args, **options)
+        before.append(states_of(algorithm))
 
-    monkeypatch.setattr(momentum.Scheme, "after_step", spy)
-    monkeypatch.setattr(momentum.Scheme, "__init__", built)
+    monkeypatch.setattr(momentum.Algorithm, "after_step", spy)
+    monkeypatch.setattr(momentum.Algorithm, "__init__", built)
     outcome = loop.train(TEACHER)
     assert len(seen) == 4
     expected = before[0]
@@ -53,7 +53,7 @@ def test_the_teacher_is_the_moving_average_of_weights_and_statistics(monkeypatch
 
 def test_a_teacher_without_a_term_leaves_supervised_training_as_it_is():
     alone = loop.train(TINY)
-    watched = loop.train(TINY.replace(scheme="momentum"))
+    watched = loop.train(TINY.replace(algorithm="momentum"))
     assert torch.equal(alone.losses, watched.losses) and watched.terms == {}
     assert torch.equal(alone.embeddings[""], watched.embeddings[""])
     assert alone.rows == [row for row in watched.rows if "network" not in row]
@@ -90,20 +90,20 @@ def test_terms_networks_and_repetition(outcome):
 
 
 def test_the_loss_sees_all_views_and_the_encoders_embeddings_of_them(monkeypatch):
-    seen, objective = [], momentum_encoder.Scheme.objective
+    seen, objective = [], momentum_encoder.Algorithm.objective
 
-    def spy(scheme, images, labels):
+    def spy(algorithm, images, labels):
         embedded = []
-        hook = scheme.network.register_forward_hook(lambda *forward: embedded.append(forward[2]))
-        terms = objective(scheme, images, labels)
+        hook = algorithm.network.register_forward_hook(lambda *forward: embedded.append(forward[2]))
+        terms = objective(algorithm, images, labels)
         hook.remove()
-        seen.append((images, labels, *embedded, scheme.teacher(images)))
-        expected = scheme.loss.terms(*seen[-1][2:])
+        seen.append((images, labels, *embedded, algorithm.teacher(images)))
+        expected = algorithm.loss.terms(*seen[-1][2:])
         assert all(torch.equal(terms[name], value) for name, value in expected.items())
-        assert not scheme.teacher.training and scheme.network.training
+        assert not algorithm.teacher.training and algorithm.network.training
         return terms
 
-    monkeypatch.setattr(momentum_encoder.Scheme, "objective", spy)
+    monkeypatch.setattr(momentum_encoder.Algorithm, "objective", spy)
     loop.train(PLM.replace(steps=3))
     for images, labels, embeddings, targets in seen:
         first, second = images.split(20)
@@ -124,8 +124,8 @@ def test_the_encoder_moves_but_slowly(outcome):
 
 CLUSTERED = TINY.replace(
     loss="baselines.normalized_softmax",
-    scheme="pseudo_labels",
-    scheme_options={"labels": "kmeans", "clusters": 20},
+    algorithm="pseudo_labels",
+    algorithm_options={"labels": "kmeans", "clusters": 20},
     batch_size=150,
     steps=8,
 )
@@ -135,9 +135,11 @@ CLUSTERED = TINY.replace(
     "spec",
     [
         CLUSTERED,
-        CLUSTERED.replace(scheme_options={"labels": "hierarchical", "clusters": 20}, steps=2),
-        CLUSTERED.replace(scheme_options={"labels": "random_walk", "clusters": 20}, steps=2),
-        CLUSTERED.replace(loss="unlabelled.nt_xent", scheme_options={}, steps=2, views=2, image_size=32, batch_size=20),
+        CLUSTERED.replace(algorithm_options={"labels": "hierarchical", "clusters": 20}, steps=2),
+        CLUSTERED.replace(algorithm_options={"labels": "random_walk", "clusters": 20}, steps=2),
+        CLUSTERED.replace(
+            loss="unlabelled.nt_xent", algorithm_options={}, steps=2, views=2, image_size=32, batch_size=20
+        ),
         PLM.replace(steps=2),
     ],
     ids=["kmeans", "hierarchical", "random_walk", "instances", "momentum encoder"],
@@ -159,17 +161,17 @@ def test_no_label_leaks(spec, monkeypatch):
 
 
 def test_clusters_are_those_of_the_embeddings_and_proxies_lie_at_their_means(monkeypatch):
-    seen, before_epoch = [], pseudo_labels.Scheme.before_epoch
+    seen, before_epoch = [], pseudo_labels.Algorithm.before_epoch
 
-    def spy(scheme, epoch):
-        before_epoch(scheme, epoch)
-        embeddings = inference.embed(scheme.network, scheme.task.test_batches(scheme.task.train))
+    def spy(algorithm, epoch):
+        before_epoch(algorithm, epoch)
+        embeddings = inference.embed(algorithm.network, algorithm.task.test_batches(algorithm.task.train))
         unit = torch.nn.functional.normalize(embeddings, dim=1)
-        means = torch.stack([unit[scheme.pseudo == c].mean(0) for c in range(20)])
-        assert torch.allclose(scheme.loss.proxies, torch.nn.functional.normalize(means, dim=1), atol=1e-5)
-        seen.append(scheme.pseudo.clone())
+        means = torch.stack([unit[algorithm.pseudo == c].mean(0) for c in range(20)])
+        assert torch.allclose(algorithm.loss.proxies, torch.nn.functional.normalize(means, dim=1), atol=1e-5)
+        seen.append(algorithm.pseudo.clone())
 
-    monkeypatch.setattr(pseudo_labels.Scheme, "before_epoch", spy)
+    monkeypatch.setattr(pseudo_labels.Algorithm, "before_epoch", spy)
     loop.train(CLUSTERED)
     assert len(seen) == 2 and not torch.equal(*seen) and set(seen[0].tolist()) == set(range(20))
 
@@ -188,9 +190,9 @@ def test_an_interrupted_run_goes_on_with_its_clusters(tmp_path):
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        CLUSTERED.replace(scheme_options=options)
+        CLUSTERED.replace(algorithm_options=options)
 
 
 def test_more_clusters_than_images_are_refused():
     with pytest.raises(ValueError, match=r"clusters must be at most \d+, the training images, got 100000"):
-        loop.train(CLUSTERED.replace(scheme_options={"labels": "kmeans", "clusters": 100_000}))
+        loop.train(CLUSTERED.replace(algorithm_options={"labels": "kmeans", "clusters": 100_000}))

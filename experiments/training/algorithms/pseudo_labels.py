@@ -16,15 +16,15 @@ from torch import Tensor
 from experiments import clusters as methods
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
-from experiments.training.schemes import supervised
-from experiments.training.schemes.momentum_encoder import without_labels
+from experiments.training.algorithms import supervised
+from experiments.training.algorithms.momentum_encoder import without_labels
 from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
 FOUND_BY = {"kmeans": methods.kmeans, "hierarchical": methods.hierarchical, "random_walk": methods.random_walk}
 
 
-class Scheme(supervised.Scheme):
+class Algorithm(supervised.Algorithm):
     """loss(embeddings, pseudo-labels).
 
     Args:

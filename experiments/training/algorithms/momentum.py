@@ -13,11 +13,11 @@ from torch import nn
 
 from experiments.networks.backbones import Network
 from experiments.training import batches
-from experiments.training.schemes import supervised
+from experiments.training.algorithms import supervised
 from experiments.training.spec import RunSpec
 
 
-class Scheme(supervised.Scheme):
+class Algorithm(supervised.Algorithm):
     """Supervised training beside whose network its moving average is kept; both are evaluated.
 
     Args:

@@ -1,1 +1,0 @@
-"""What training optimises, one scheme per file: `RunSpec.scheme` names the file, `scheme_options` its options."""
