@@ -53,7 +53,7 @@ def draw(loss: ProbabilisticProxyLoss, embeddings: torch.Tensor) -> torch.Tensor
 
 
 def product(loss, embeddings, labels):
-    loss.set_extra_state(torch.empty(0, dtype=torch.uint8))  # the same samples at every call
+    loss.hold(*map(torch.zeros_like, loss.held()))  # the same samples at every call
     return loss(embeddings, labels)
 
 

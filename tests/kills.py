@@ -36,12 +36,15 @@ BUILDS = "builds"
 BUILT = "23_nivmf_normalizer,51_plm_supervision_quality"  # seconds each
 
 
+def started(folder: Path, cache: Path, *arguments: str) -> subprocess.Popen:
+    """A process of Python in a folder with the code."""
+    environment = {"PYTHONPATH": str(folder), "DMLREPRO_CACHE": str(cache), "DMLREPRO_CHECKPOINT_SECONDS": "1"}
+    how = {"cwd": folder, "env": os.environ | environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen([sys.executable, *arguments], **how, text=True)
+
+
 def train(kind: str, cache: Path) -> subprocess.Popen:
-    environment = {"PYTHONPATH": str(ROOT), "DMLREPRO_CACHE": str(cache), "DMLREPRO_CHECKPOINT_SECONDS": "1"}
-    command = [sys.executable, "-m", "experiments", "train", *KINDS[kind].split()]
-    return subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    return started(ROOT, cache, "-m", "experiments", "train", *KINDS[kind].split())
 
 
 def finish(process: subprocess.Popen) -> str:
@@ -75,9 +78,9 @@ def rounds(kind: str, kills: int, generator: random.Random) -> dict[str, int]:
     counted = {"kills": 0, "with a checkpoint": 0, "finished": 0, "swept": 0}
     with tempfile.TemporaryDirectory() as folder:
         cache, disturbed = Path(folder, "undisturbed"), Path(folder, "disturbed")
-        started = time.monotonic()
+        began = time.monotonic()
         finish(train(kind, cache))
-        seconds, expected = time.monotonic() - started, outcome(cache)
+        seconds, expected = time.monotonic() - began, outcome(cache)
         assert expected
         shutil.copytree(cache, disturbed, ignore=shutil.ignore_patterns("runs"))
         while counted["kills"] < kills:
@@ -117,16 +120,7 @@ def repository() -> Iterator[Path]:
 
 
 def build(repository: Path) -> subprocess.Popen:
-    environment = {"PYTHONPATH": str(repository), "DMLREPRO_CACHE": str(repository / ".cache")}
-    command = [sys.executable, "workflow/build.py", "quick", BUILT]
-    return subprocess.Popen(
-        command,
-        cwd=repository,
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return started(repository, repository / ".cache", "workflow/build.py", "quick", BUILT)
 
 
 def strike(process: subprocess.Popen, generator: random.Random) -> None:
@@ -150,9 +144,9 @@ def builds(kills: int, generator: random.Random) -> int:
         expected = published(folder)
         assert len(expected) == 1 + len(BUILT.split(","))  # and the ledger
         clear(folder)
-        started = time.monotonic()
+        began = time.monotonic()
         finish(build(folder))
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - began
         for number in range(kills):
             clear(folder)
             process = build(folder)

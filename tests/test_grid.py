@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import jsonschema
 import nbformat
@@ -125,7 +124,10 @@ def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_trace
     assert list(failures.failures(build)) == [], "it is of an earlier build"
 
 
-def test_a_seed_that_failed_is_told_by_the_end_of_its_log(tmp_path):
+def test_what_left_no_traceback_is_told_by_the_end_of_its_log(tmp_path):
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "98_cut.ipynb").write_text('{"cells": [')
+    (tmp_path / "98_cut.log").write_text("16 runs\n15 runs\n")
     for name in ("16_x.seed0", "16_x.seed1", "16_x.seed2"):
         (tmp_path / f"{name}.log").write_text(f"{name}\n")
         os.utime(tmp_path / f"{name}.log", (1000, 1000))
@@ -133,21 +135,7 @@ def test_a_seed_that_failed_is_told_by_the_end_of_its_log(tmp_path):
     (tmp_path / "16_x.seed1.trained").touch()  # an earlier one
     os.utime(tmp_path / "16_x.seed1.trained", (900, 900))
     told = [failure.splitlines()[-1] for failure in failures.failures(tmp_path)]
-    assert told == ["16_x.seed1", "16_x.seed2"]
-
-
-def test_a_log_that_a_full_disk_has_cut_says_so(tmp_path, monkeypatch):
-    (tmp_path / "failed").mkdir()
-    (tmp_path / "failed" / "98_cut.ipynb").write_text('{"cells": [')  # cut as well
-    (tmp_path / "98_cut.log").write_text("16 runs\n15 ru")
-    (failure,) = failures.failures(tmp_path)
-    assert "\n15 ru\n[the log is cut here, as by a full disk: " in failure and f"MB are free for {tmp_path}]" in failure
-    (tmp_path / "98_cut.log").write_text("15 runs\n")
-    (failure,) = failures.failures(tmp_path)
-    assert failure.endswith("15 runs")
-    monkeypatch.setattr(failures.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-    (failure,) = failures.failures(tmp_path)
-    assert failure.endswith(f"[the log is cut here, as by a full disk: 0 MB are free for {tmp_path}]")
+    assert told == ["15 runs", "16_x.seed1", "16_x.seed2"]
 
 
 # what is committed: notebooks with their outputs, and nothing of the machine that executed them

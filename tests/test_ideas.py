@@ -81,8 +81,3 @@ def test_covering_radii_shrink_from_round_to_round():
 def test_a_piece_keeps_some_neighbours_of_a_bend_and_rejects_others():
     kept, rejected = (positions(plm.piece(), 0, name) for name in ("kept", "rejected"))
     assert len(kept) + len(rejected) == 10 and min(len(kept), len(rejected)) > 1
-
-
-@pytest.mark.parametrize("figure", [pfml.who_pulls, nivmf.spheres, nivmf.overlap, meanfield.pairs_and_fields])
-def test_a_figure_is_described(figure):
-    assert str(figure().get_label()).endswith(".")

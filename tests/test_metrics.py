@@ -71,9 +71,10 @@ def literal_retrieval(queries, labels, gallery=None, gallery_labels=None, distan
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("seed", range(4))
 def test_retrieval_equals_the_loop(seed, distance):
-    """Among the queries themselves, and in a gallery."""
+    """Among the queries themselves, and in a gallery that lacks two of their classes."""
     embeddings, labels = random_set(seed)
-    gallery = random_set(seed + 50, size=60, classes=9)
+    gallery, gallery_labels = random_set(seed + 50, size=60, classes=9)
+    gallery = gallery, gallery_labels + 6
     expected = literal_retrieval(embeddings, labels, distance=distance)
     assert expected["excluded"] >= 1 and 0.1 < expected["R@1"] < 0.9  # the set is neither trivial nor hopeless
     for where, wanted in (
@@ -82,12 +83,6 @@ def test_retrieval_equals_the_loop(seed, distance):
     ):
         actual = metrics.retrieval(embeddings, labels, KS, *where, distance, measures=EVERY)
         assert actual == pytest.approx(wanted, abs=1e-12)
-
-
-def test_queries_whose_class_the_gallery_lacks_are_excluded():
-    embeddings, labels = torch.eye(4), torch.tensor([0, 5, 9, -3])
-    result = metrics.retrieval(embeddings, labels, gallery=torch.eye(4)[:2], gallery_labels=torch.tensor([0, 1]))
-    assert result["excluded"] == 3 and result["P@1"] == 1
 
 
 def test_lists_longer_than_1000_are_cut():
@@ -107,18 +102,6 @@ def test_a_perfect_ranking_tells_the_two_map_apart():
     result = metrics.retrieval(torch.eye(4)[labels], labels, (1, 2), measures=EVERY)
     assert {result[name] for name in ("R@1", "R@2", "P@1", "RP", "MAP@R", "mAP@1000")} == {1.0}
     assert result["mAP@1000/class_size"] == pytest.approx(2 / 3)
-
-
-def test_a_query_leaves_by_index_even_among_its_duplicates():
-    """Twin images of two classes: by rank, the first twin would be dropped instead of the query itself."""
-    generator = torch.Generator().manual_seed(0)
-    embeddings = torch.randn(30, 16, generator=generator).repeat(2, 1)
-    labels = torch.arange(60)
-    labels[30:] = labels[:30]  # the only relevant item is the twin
-    assert metrics.retrieval(embeddings, labels)["P@1"] == 1
-    assert metrics.nearest(embeddings, 1)[:, 0].tolist() == [*range(30, 60), *range(30)]
-    labels[30:] = labels[:30].flip(0)  # the twin is always wrong; counting oneself as a hit would score above 0
-    assert metrics.retrieval(embeddings, labels)["P@1"] == 0
 
 
 def test_the_result_does_not_depend_on_blocks_order_scale_or_autocast():
@@ -184,11 +167,8 @@ def test_there_are_the_measures_and_ranks_that_were_asked_for():
     assert list(by_default) == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R", "excluded"]
     expected = metrics.retrieval(embeddings, labels, (1, 2, 4, 8, 100), measures=EVERY)
     assert by_default.items() < expected.items() and expected["R@100"] == 1  # beyond the list is its end
-    for measures in (("MAP@R",), ("P@1",), EVERY):
-        metric = metrics.RetrievalMetric(ks=(), measures=measures)
-        metric.update(embeddings, labels)
-        values = metrics.retrieval(embeddings, labels, ks=(), measures=measures)
-        assert values == metric.compute() == {name: expected[name] for name in (*measures, "excluded")}
+    values = metrics.retrieval(embeddings, labels, ks=(), measures=("P@1",))
+    assert values == {name: expected[name] for name in ("P@1", "excluded")}
 
 
 def test_ids_keep_an_image_out_of_its_own_list():
@@ -241,15 +221,6 @@ def test_long_work_shows_a_bar_on_a_terminal(monkeypatch):
         monkeypatch.setattr(ranking, "BAR_AFTER", after)
         metrics.retrieval(embeddings, labels, block=10)
         assert ("ranking" in stream.getvalue()) == shown
-
-
-def test_ranking_needs_torch_and_numpy_only(monkeypatch):
-    others = "scipy sklearn pandas tqdm matplotlib torchvision timm pytorch_metric_learning torchmetrics faiss"
-    for name in others.split():
-        monkeypatch.setitem(sys.modules, name, None)  # importing it fails
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert metrics.retrieval(torch.eye(4), torch.tensor([0, 0, 1, 1]))["R@8"] == 1
-    assert metrics.nearest(torch.randn(2000, 4), 1).shape == (2000, 1)
 
 
 # The metric of batches
@@ -589,7 +560,6 @@ X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tens
         (lambda: metrics.nmi(X, Y, 0), r"num_clusters must lie in \[1, 4\].* got 0"),
         (lambda: metrics.nmi(X[:0], Y[:0]), "embeddings must be a non-empty"),
         (lambda: metrics.label_purity(Y[:0], Y[:0]), "labels are empty"),
-        (lambda: metrics.feature_diversity(0 * X), "embeddings have no direction in row 0"),
         (lambda: metrics.label_purity(torch.ones(2, 3, dtype=torch.bool), Y), r"groups must be .*\(G, 4\).*\(2, 3\)"),
         (lambda: metrics.label_purity(torch.ones(4, 4), Y), r"groups must be .* got torch.float32"),
         (lambda: metrics.label_purity(torch.eye(5, 4).bool(), Y), "row 4 is empty"),

@@ -1,17 +1,22 @@
-"""The built wheel with torch and numpy alone: import, train, evaluate, and nothing written outside the user's cache."""
+"""The built wheel in a virtual environment that has torch, numpy and what these need, and nothing else."""
 
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
-import clean_environment
 import pytest
 
 import dmlrepro
 from dmlrepro import extras
 from experiments import cli
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "plain.py"
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "plain.py"
 INSTALLED = """
 import importlib.util
 from pathlib import Path
@@ -44,9 +49,58 @@ for call in (
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
+def wheel(tmp_path_factory):
+    """The wheel of a copy of the sources, so that nothing is written beside them."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("dmlrepro", "experiments"):  # of which the wheel must hold one
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    build = "from setuptools.build_meta import build_wheel; build_wheel('.')"
+    subprocess.run([sys.executable, "-c", build], cwd=folder, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+def needed_by(*names: str) -> set[str]:
+    """Names of distributions with all that they require here, extras left out."""
+    todo, seen = list(names), set()
+    while todo:
+        name = todo.pop()
+        try:
+            required = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:  # for another platform
+            continue
+        if name not in seen:
+            seen.add(name)
+            todo += [re.match(r"[\w.-]+", line)[0] for line in required if "extra ==" not in line]
+    return seen
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory, wheel):
+    """A folder with `venv`, into which the wheel is installed beside links to what torch and numpy have."""
     folder = tmp_path_factory.mktemp("environment")
-    return clean_environment.make(folder), folder
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    packages = next(folder.glob("venv/lib/python*/site-packages"))
+    for distribution in map(metadata.distribution, needed_by("torch", "numpy")):
+        site = Path(distribution.locate_file(""))
+        for top in {file.parts[0] for file in distribution.files} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(site / top)
+    install = ["install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run([sys.executable, "-m", "pip", "--python", folder / "venv" / "bin" / "python", *install], check=True)
+    for name in ("home", "work"):
+        (folder / name).mkdir()
+    return folder
+
+
+def printed(folder: Path, *arguments: str) -> str:
+    """What that Python prints in `folder`/work, with `folder`/home as home and no variable of this process."""
+    variables = {"HOME": str(folder / "home"), "PATH": sysconfig.get_path("scripts"), "OMP_NUM_THREADS": "1"}
+    command = [folder / "venv" / "bin" / "python", *arguments]
+    finished = subprocess.run(command, cwd=folder / "work", env=variables, capture_output=True, text=True, timeout=600)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 def files_below(folder: Path) -> set[Path]:
@@ -56,25 +110,16 @@ def files_below(folder: Path) -> set[Path]:
 
 @pytest.mark.slow
 def test_training_and_evaluating_need_torch_and_numpy_only_and_leave_no_file(environment):
-    python, folder = environment
-    before = files_below(folder)
-    for arguments in (("-c", INSTALLED), ("-B", str(EXAMPLE))):
-        finished = clean_environment.run(python, *arguments, folder=folder)
-        assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.count("R@1") == 4 and files_below(folder) == before
+    before = files_below(environment)
+    printed(environment, "-c", INSTALLED)
+    assert printed(environment, "-B", str(EXAMPLE)).count("R@1") == 4 and files_below(environment) == before
 
 
 @pytest.mark.slow
 def test_what_an_extra_brings_is_named_where_it_is_missing(environment):
-    python, folder = environment
-    finished = clean_environment.run(python, "-c", MISSING, folder=folder)
-    assert finished.returncode == 0, finished.stderr
-    messages = [line.partition(" is not installed; pip install ") for line in finished.stdout.splitlines()]
-    assert [package for package, _, _ in messages] == [
-        *["pytorch-metric-learning"] * 3,
-        "scikit-learn",
-        "scipy",
-    ]
+    lines = printed(environment, "-c", MISSING).splitlines()
+    messages = [line.partition(" is not installed; pip install ") for line in lines]
+    assert [package for package, _, _ in messages] == [*["pytorch-metric-learning"] * 3, "scikit-learn", "scipy"]
     assert all("'dmlrepro[notebooks]'" in remedy for _, _, remedy in messages)
 
 
@@ -85,25 +130,14 @@ def test_what_is_missing_is_named_with_the_extra_that_brings_it():
     assert caught.value.name == "no_such_package"
 
 
-def test_the_wheel_lists_no_file_of_the_experiments(tmp_path):
-    with zipfile.ZipFile(clean_environment.wheel(tmp_path)) as wheel:
-        names = {Path(name).parts[0] for name in wheel.namelist()}
+def test_the_wheel_lists_no_file_of_the_experiments(wheel):
+    names = {Path(name).parts[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {name for name in names if not name.endswith(".dist-info")} == {"dmlrepro"}
 
 
-def test_the_version_is_that_of_the_installed_package(capsys):
+def test_the_version_is_that_of_the_installed_package_or_unknown(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"dmlrepro {metadata.version('dmlrepro')}\n"
-
-
-def test_a_checkout_that_was_never_installed_has_a_version_too(monkeypatch):
-    def absent(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", absent)
-    assert dmlrepro.__version__ == "0+unknown"
-
-
-def test_a_missing_attribute_is_an_attribute_error():
-    assert not hasattr(dmlrepro, "no_such_name")
+    monkeypatch.setattr(metadata, "version", lambda name: metadata.distribution("no such name"))  # never installed
+    assert dmlrepro.__version__ == "0+unknown" and not hasattr(dmlrepro, "no_such_name")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 from pydantic import BaseModel
 
 from experiments import cli
@@ -69,17 +68,13 @@ def test_every_notebook_is_in_the_catalogue_and_the_reverse():
     assert sorted(catalogue.studies()) == NOTEBOOKS
 
 
-def test_the_parameters_cell_shows_the_notebooks_own():
+def test_the_parameters_cell_shows_the_notebooks_own_in_at_most_a_dozen_lines_with_comments():
     for name in NOTEBOOKS:
         defaults = catalogue.find(name).params.defaults()
         cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
         assert cell.items() <= defaults.items(), name
         own = set(defaults) - set(SHARED)
         assert own | {"profile"} <= set(cell) <= own | {"profile", "dataset", "seeds"}, name
-
-
-def test_every_parameter_has_a_comment_and_there_are_at_most_a_dozen_lines():
-    for name in NOTEBOOKS:
         lines = [line for line in parameters_source(name).splitlines() if line]
         assert [line for line in lines if "#" not in line] == [], name
         assert len(lines) <= 12, name
@@ -154,19 +149,6 @@ def test_a_kernel_counts_what_the_parameters_cell_and_papermill_define():
     for wrong in ("step = 9", "# Parameters\nlearning_rate = 0.1"):
         with pytest.raises(ValueError, match=r"99_example has no parameter '(step|learning_rate)'"):
             in_kernel(cell, wrong)
-
-
-def test_the_first_cells_run_again_in_a_kernel(tmp_path):
-    cells = {cell.source for cell in nbformat.read(ROOT / "notebooks" / "00_tour.ipynb", 4).cells}
-    (first,) = [source for source in cells if FIRST.search(source)]
-    cell = parameters_source("00_tour")
-    sources = [cell, first, "runs = [3]\nfor i, folder in enumerate(runs): seed = i", cell.replace("3.0", "2.0"), first]
-    sources += ["print(study.params.alpha)", f"{cell}\nalhpa = 1.0", first, cell, first, "print(study.params.alpha)"]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    notebook.cells[7].metadata.tags = ["raises-exception"]
-    NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
-    assert [notebook.cells[n].outputs[0].text for n in (5, 10)] == ["2.0\n", "3.0\n"]
-    assert "did you mean 'alpha'" in notebook.cells[7].outputs[0].evalue
 
 
 def test_none_for_weights_is_none_and_for_others_what_the_profile_decides():

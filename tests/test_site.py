@@ -25,7 +25,7 @@ def test_every_link_leads_to_a_file_or_folder_of_the_repository_and_to_a_test_th
     for path, text in texts():
         for link, title in LINK.findall(re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)):
             parts = urlsplit(link)
-            if parts.algorithm or not parts.path:
+            if parts.scheme or not parts.path:
                 continue
             target = path.parent.joinpath(unquote(parts.path)).resolve()
             found = target.is_relative_to(ROOT) and target.exists()

@@ -1,4 +1,4 @@
-"""What notebooks plan and what their runs see: published options, every seed, training images alone."""
+"""What notebooks plan and what their runs see: every seed, training images alone."""
 
 import json
 from collections import defaultdict
@@ -8,22 +8,8 @@ from tiny import TINY
 
 from experiments.analysis import goldens, results
 from experiments.datasets import manifests
-from experiments.pfml.methods import published_for
 from experiments.report import catalogue
 from experiments.training import batches, builders, loop, protocols, seeds
-
-
-@pytest.mark.parametrize("profile", ["quick", "paper"])
-@pytest.mark.parametrize("name", ["00_tour", "10_pfml_retrieval", "12_pfml_proxy_alignment"])
-def test_pfml_is_planned_with_its_published_options(name, profile):
-    study = catalogue.find(name)
-    specs = [spec for spec in study.specs_untrained(study.configured({"profile": profile})) if not spec.setting]
-    specs = [spec for spec in specs if spec.method == "PFML"]
-    assert specs
-    for spec in specs:
-        published = published_for(spec.dataset, spec.backbone)
-        for option in ("alpha", "delta", "proxies_per_class"):
-            assert spec.loss_options[option] == published[f"loss.{option}"].value
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(catalogue.studies()) if not name.startswith("0")])

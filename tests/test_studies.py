@@ -43,22 +43,14 @@ def test_the_first_seed_of_every_trained_method_keeps_its_evaluations_and_nothin
     assert as_asked.eval_every_epochs == 1.0 and as_asked.eval_every is None
 
 
-@pytest.mark.parametrize("name", ["10", "20"])
-def test_main_comparisons_keep_the_evaluations_of_every_trained_method(name):
+@pytest.mark.parametrize("name", ["00", "10", "12", "20"])
+def test_notebooks_keep_the_evaluations_of_the_first_run_of_every_trained_method(name):
+    """So that they share these runs."""
     notebook = catalogue.find(name)
     specs = notebook.specs(notebook.configured({"profile": "quick"}))
-    main = {spec.method for spec in specs if not spec.setting and spec.fold is None and spec.loss}
-    assert main == {spec.method for spec in specs if spec.keep_history}
-
-
-def test_the_notebooks_share_the_run_that_keeps_its_evaluations():
-    kept = {}
-    for name in ("00", "10", "12", "20"):
-        notebook = catalogue.find(name)
-        for spec in notebook.specs(notebook.configured({"profile": "quick"})):
-            if spec.loss and spec.seed == 0 and not spec.setting and spec.fold is None:
-                kept.setdefault(spec.method, set()).add(spec.keep_history)
-    assert set(kept) > {"PFML", "ProxyAnchor", "ProxyNCA++"} and set().union(*kept.values()) == {True}
+    first = [spec for spec in specs if spec.loss and not spec.setting and spec.fold is None and spec.seed == 0]
+    assert "PFML" in {spec.method for spec in first} or name == "20"
+    assert all(spec.keep_history for spec in first)
 
 
 def test_evaluations_during_training_stand_apart_and_count_nowhere():

@@ -156,17 +156,10 @@ def test_the_released_sampler_is_right_elsewhere(kappa):
     assert cosine == pytest.approx(vmf.mean_resultant_length(double(kappa), 16).item(), abs=5e-3)
 
 
-def test_sample_gradients():
-    """In mu exact; in kappa that of the accepted cosine, 1 % low at M = 64."""
-    mu = torch.randn(1, 64, dtype=torch.float64, generator=generator(4)).requires_grad_()
-    kappa = double([40.0]).requires_grad_()
-    a = torch.randn(64, dtype=torch.float64, generator=generator(5))
-    value = (vmf.sample(mu, kappa, 20_000, generator(6)) @ a).mean()
-    expected = vmf.mean_resultant_length(kappa, 64) * (vmf.direction(mu) @ a)
-    grads, expected_grads = (torch.autograd.grad(v.sum(), (mu, kappa), retain_graph=True) for v in (value, expected))
-    torch.testing.assert_close(grads[0], expected_grads[0], rtol=0, atol=0.01 * expected_grads[0].norm().item())
-    assert grads[1].item() == pytest.approx(expected_grads[1].item(), rel=0.1)
-    cosine = (vmf.sample(mu.detach(), kappa, 20_000, generator(7)) @ vmf.direction(mu.detach())[0]).mean()
+def test_the_gradient_of_samples_in_kappa():
+    """In kappa that of the accepted cosine, 1 % low at M = 64; the next test has that in mu, which is exact."""
+    mu, kappa = torch.randn(1, 64, dtype=torch.float64, generator=generator(4)), double([40.0]).requires_grad_()
+    cosine = (vmf.sample(mu, kappa, 20_000, generator(7)) @ vmf.direction(mu)[0]).mean()
     (slope,) = torch.autograd.grad(cosine, kappa)
     (expected_slope,) = torch.autograd.grad(vmf.mean_resultant_length(kappa, 64).sum(), kappa)
     assert slope.item() == pytest.approx(expected_slope.item(), rel=0.02)

@@ -4,7 +4,6 @@ and the end of the log of what failed otherwise.
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,15 +42,10 @@ def _cell_that_raised(path: Path) -> str:
 
 
 def _end(log: Path) -> str:
-    """The last lines of a log; of one that ends within a line, or whose disk is full, that it is cut."""
+    """The last lines of a log."""
     if not log.exists():
         return "it left no log"
-    text = _plain(log.read_text(encoding="utf8", errors="replace"))
-    lines = text.splitlines()[-LINES:]
-    free = shutil.disk_usage(log.parent).free / 1e6
-    if free < 1 or (text and not text.endswith("\n")):
-        lines.append(f"[the log is cut here, as by a full disk: {free:,.0f} MB are free for {log.parent}]")
-    return "\n".join(lines)
+    return "\n".join(_plain(log.read_text(encoding="utf8", errors="replace")).splitlines()[-LINES:])
 
 
 def _plain(text: str) -> str:

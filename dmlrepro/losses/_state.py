@@ -77,10 +77,8 @@ def _checksum(content: Tensor) -> Tensor:
 
 
 def _keep_the_rest(module: _Stateful, state: dict, prefix: str, *_: object) -> None:
-    """A state of parameters alone loads strictly and leaves the rest as it is; former versions had it as buffers."""
-    module.hold(*(state.pop(prefix + name, tensor).to(tensor) for name, tensor in zip(module.kept, module.held())))
-    if f"{prefix}_extra_state" not in state:
-        state[f"{prefix}_extra_state"] = module.get_extra_state()
+    """A state of parameters alone loads strictly and leaves the rest as it is."""
+    state.setdefault(f"{prefix}_extra_state", module.get_extra_state())
 
 
 class _Call:

@@ -49,7 +49,6 @@ from dmlrepro.vmf import (
     resultant_ratio_at_square,
     resumed_sample,
     sample,
-    stream_of,
 )
 
 # Initial (concentration, temperature): what the released ablation on CUB chose for each distance.
@@ -385,7 +384,7 @@ class ProbabilisticProxyLoss(_Stateful, _WholeBatch):
         elif embedding_scale is None:  # a sum of scales and how many, of which averages have a meaning from 0 on
             self.register_buffer("fitted_scale", torch.zeros(2, dtype=torch.float64))
         self._looks = distance not in ("cosine", "nivmf")  # at the concentrations of the next batch
-        self.register_load_state_dict_pre_hook(_former_scale)
+        self.register_load_state_dict_pre_hook(_keep_the_scale)
         self.register_load_state_dict_post_hook(_look_again)
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
         if distance in ("nivmf", "el_nivmf"):
@@ -513,25 +512,15 @@ class ProbabilisticProxyLoss(_Stateful, _WholeBatch):
         known = dict(zip(("num_classes", "embedding_size"), self.proxies.shape))
         return printed(self, **known, embedding_scale=None if math.isnan(scale) else scale)
 
-    def set_extra_state(self, state: Tensor) -> None:
-        former = state.dtype == torch.uint8 and len(state) <= STREAM - 8  # the state of a generator, or none
-        if former:
-            self._stream = stream_of(state.cpu())
-        else:
-            super().set_extra_state(state)
-
 
 def _look_again(loss: ProbabilisticProxyLoss, _: object) -> None:
     """After a state was loaded, which may be one from before the first batch."""
     loss._looks = loss._given_scale is None or loss._looks
 
 
-def _former_scale(loss: ProbabilisticProxyLoss, state: dict, prefix: str, *_: object) -> None:
-    """A state of parameters alone leaves the scale as it is; a former one had it as one number, or NaN."""
+def _keep_the_scale(loss: ProbabilisticProxyLoss, state: dict, prefix: str, *_: object) -> None:
+    """A state of parameters alone leaves the scale as it is."""
     if loss._given_scale is None:
-        scale = state.pop(f"{prefix}embedding_scale", None)
-        if scale is not None:
-            state[f"{prefix}fitted_scale"] = torch.stack([scale.nan_to_num(0.0), (~scale.isnan()).to(scale)])
         state.setdefault(f"{prefix}fitted_scale", loss.fitted_scale)
 
 

@@ -318,6 +318,27 @@ def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
     return net
 
 
+def fuse_batchnorm(net: nn.Module) -> None:
+    """Let convolutions apply the frozen BatchNorm that follows them in a chain: the same function, parameters and
+    gradients without passes over the feature maps, which saves a fifth of a step of MobileNetV2 on CPUs."""
+    for chain in [module for module in net.modules() if isinstance(module, nn.Sequential)]:
+        for convolution, norm in itertools.pairwise(chain):
+            if isinstance(convolution, nn.Conv2d) and isinstance(norm, _BatchNorm):
+                vars(convolution)["forward"] = functools.partial(_convolve_and_normalise, convolution, norm)
+                vars(norm)["forward"] = _unchanged
+
+
+def _convolve_and_normalise(convolution: nn.Conv2d, norm: Any, maps: Tensor) -> Tensor:
+    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    bias = norm.bias - norm.running_mean * scale
+    bias = bias if convolution.bias is None else bias + convolution.bias * scale
+    return convolution._conv_forward(maps, convolution.weight * scale.view(-1, 1, 1, 1), bias)
+
+
+def _unchanged(maps: Tensor) -> Tensor:
+    return maps
+
+
 def _batchnorms(net: nn.Module) -> list[nn.Module]:
     return [module for module in net.modules() if isinstance(module, _BatchNorm)]
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from dmlrepro.losses.checks import LEAST_NORM
 from experiments import variables
 from experiments.files import quarantine
+from experiments.networks import backbones
 from experiments.networks.backbones import Network
 from experiments.progress import reporter
 from experiments.training import activations, batches, inference
@@ -97,6 +98,10 @@ def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, Network]
     inference.perturb(whole, spec)
     network, stored = (whole, None) if spec.train_from is None else activations.cut(spec, whole, manifest)
     task = batches.Task(spec, manifest, stored)
+    if spec.precision == "bfloat16" and spec.train_from is None:  # these two halve the time of a step on a CPU
+        network.to(memory_format=torch.channels_last)
+        if spec.freeze_batchnorm:
+            backbones.fuse_batchnorm(network)
     if spec.head_start:
         inference.start_head(task, network, whitened=spec.head_start == "whitened")
     if spec.loss is not None and spec.compile:

@@ -3,17 +3,7 @@
 import pandas as pd
 import pytest
 
-from experiments.across import ledger
-from experiments.analysis import claims
-from experiments.files import repository_root
-from experiments.report import catalogue, regression, verdicts
-
-
-def test_a_paper_that_has_no_printed_name_stands_under_its_id(monkeypatch):
-    named = {paper: row for paper, row in claims.papers().items() if paper != "nivmf"}
-    monkeypatch.setattr(claims, "papers", lambda: named)
-    (axis,) = ledger.squares(verdicts.lines(), verdicts.here()).axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["PFML", "nivmf", "Mean field", "CCP", "PLM"]
+from experiments.report import verdicts
 
 
 @pytest.mark.parametrize(
@@ -49,11 +39,3 @@ def test_a_line_that_is_missing_is_found_by_its_claim(tmp_path, monkeypatch):
     for content in (b"", b"\n", b"\xff", b"claim_id\n", b'"'):
         (tmp_path / "claims.csv").write_bytes(content)
         assert verdicts.differences()
-
-
-def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
-    assert not catalogue.find("92").saves
-    monkeypatch.setattr(regression, "repeats", lambda entry: [])
-    regression.accept(["92_claims"])
-    assert capsys.readouterr().out == ""
-    assert not (repository_root() / "tests" / "golden" / "92_claims.csv").exists()

@@ -1,6 +1,5 @@
 """Notebook 01: runs that fit small folders, a winner that the test classes do not pick, a file that searches."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,27 +13,25 @@ from dmlrepro import retrieval
 from experiments.across import unlabelled, your_images
 from experiments.across.your_images import YourImages
 from experiments.analysis import saving
-from experiments.datasets import manifests
 from experiments.methods import spec_of
 from experiments.training import network_files, runs
 
 METHODS = your_images.offered()
 
 
-def folder(path, classes: int, per_class: int):
+def folder(path, classes: int, per_class: int, of_class: str = "class {}/"):
     rng = np.random.default_rng(0)
     for label in range(classes):
-        (path / f"class {label}").mkdir(parents=True)
         for number in range(per_class):
             pixels = rng.integers(0, 60, (36, 40, 3), dtype=np.uint8) + np.uint8(20 * (label % 10))
-            Image.fromarray(pixels).save(path / f"class {label}" / f"{number}.png")
+            file = path / f"{of_class.format(label)}{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(file)
     return f"folder:{path}"
 
 
 def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
-    params = YourImages.configured({"methods": list(METHODS), "seeds": 2})
-    assert {"untrained", "ProxyAnchor", "PFML", "EL-nivMF"} <= set(params.methods)
-    specs = your_images.your_images(params)
+    specs = your_images.your_images(YourImages.configured({"methods": list(METHODS), "seeds": 2}))
     assert {spec.method for spec in specs} == {*METHODS, "PCA", "whitened PCA"}
     assert {(spec.seed, spec.fold) for spec in specs} == {(0, 0), (1, 1)}
     trained = [spec for spec in specs if spec.loss]
@@ -200,12 +197,7 @@ def test_where_no_class_can_be_held_out_nothing_is_compared(tmp_path):
 
 def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "results"))
-    labelled = manifests.load(folder(tmp_path / "sorted", 20, 4))
-    for number, path in enumerate(labelled.images):
-        (tmp_path / "heap").mkdir(exist_ok=True)
-        shutil.copy(path, tmp_path / "heap" / f"{number}.png")
-    given = {"dataset": f"folder:{tmp_path / 'heap'}", "steps": 2}
-    params = YourImages.configured(given)
+    params = YourImages.configured({"dataset": folder(tmp_path / "heap", 20, 4, "{} "), "steps": 2})
     assert (params.methods, params.seeds) == (unlabelled.METHODS, 1)
     specs = your_images.your_images(params)
     assert [spec.method for spec in specs] == ["untrained", "PCA", "whitened PCA", *unlabelled.METHODS]
@@ -228,9 +220,6 @@ def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, mon
 
 
 def test_a_loss_of_labels_refuses_images_without(tmp_path):
-    for number in range(20):
-        (tmp_path / "heap").mkdir(exist_ok=True)
-        Image.fromarray(np.full((32, 32), number, np.uint8)).save(tmp_path / "heap" / f"{number}.png")
-    params = YourImages.configured({"dataset": f"folder:{tmp_path / 'heap'}", "steps": 1})
+    params = YourImages.configured({"dataset": folder(tmp_path / "heap", 10, 2, "{} "), "steps": 1})
     with pytest.raises(ValueError, match=r"Triplet learns from labels, and heap@.* has none; sort the images"):
         runs.run(spec_of(your_images.offered()["Triplet"], params).replace(batch_size=8))

@@ -9,9 +9,8 @@ from tiny import ANCHORS
 
 from experiments.across import your_loss
 from experiments.across.your_loss import METRIC, YourLoss, YourLossParams
-from experiments.analysis import results, saving
+from experiments.analysis import results
 from experiments.analysis.claims import START
-from experiments.files import repository_root
 from experiments.methods import spec_of
 from experiments.pfml.methods import METHODS
 from experiments.pfml.retrieval import Retrieval
@@ -62,14 +61,6 @@ def test_a_readers_loss_is_never_recorded(mine, tmp_path):
     finished = runs.run_all(specs, jobs=1, record=record)
     assert [run.spec.method for run in finished][-1] == "Anchors" and finished[-1].line is None
     assert [line["labels"]["method"] for line in records.lines(record) if "run" in line] == [specs[0].method]
-
-
-def test_what_is_the_readers_lies_apart(mine, monkeypatch):
-    monkeypatch.delenv("DMLREPRO_RESULTS")
-    own = repository_root() / "results" / "own"
-    assert saving.table_path(params_of(mine)).parent == own / "quick"
-    assert saving.table_path(YourLoss.configured({"profile": "small"})).parent == own / "small"
-    assert saving.table_path(YourLoss.configured({})).parent == repository_root() / "results" / "quick"
 
 
 @pytest.mark.parametrize(

@@ -58,18 +58,6 @@ def test_metrics_are_timed_once_they_agree(monkeypatch):
                 benchmark.seconds("tiny")
 
 
-def test_forms_of_nivmf_agree_in_value_and_gradients():
-    benchmark = import_module("nivmf")
-    loss, embeddings, labels = benchmark.problem("quick", "cpu")
-    values, gradients = {}, {}
-    for name in ("product", "broadcast", "loop"):
-        values[name] = benchmark.step(name, loss, embeddings, labels)
-        gradients[name] = [p.grad.clone() for p in (embeddings, *loss.parameters())]
-        assert values[name] == pytest.approx(values["product"], rel=1e-5)
-        for product, other in zip(gradients["product"], gradients[name]):
-            torch.testing.assert_close(product, other, rtol=1e-3, atol=1e-4 * product.abs().max().item())
-
-
 def test_forms_of_pfml_agree(monkeypatch):
     benchmark = import_module("pfml")
     arguments = benchmark.problem(benchmark.CASES["tiny"])

@@ -20,15 +20,13 @@ def photos(path):
     return f"folder:{path}"
 
 
-def test_own_photographs_are_upright_and_few_classes_are_enough(tmp_path):
-    rows, names = images.sample_images(photos(tmp_path / "photos"), classes=9, per_class=5)
+def test_own_photographs_are_upright_and_few_of_few_classes_are_enough(tmp_path):
+    dataset = photos(tmp_path / "photos")
+    rows, names = images.sample_images(dataset, classes=9, per_class=5)
     assert len(rows) == len(names) == 2 and [len(row) for row in rows] == [5, 5]
     height, width, _ = rows[0][0].shape
     assert height > width
-
-
-def test_more_neighbours_are_asked_for_than_there_are(tmp_path):
-    run = SimpleNamespace(spec=RunSpec(photos(tmp_path / "photos"), steps=1), embeddings=torch.rand(6, 2))
+    run = SimpleNamespace(spec=RunSpec(dataset, steps=1), embeddings=torch.rand(6, 2))
     queries, neighbours, correct = images.neighbours(run, queries=4, k=50)
     assert correct.shape == (4, 5) and np.shape(neighbours)[:2] == (4, 5) and len(queries) == 4
 

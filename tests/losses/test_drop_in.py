@@ -65,6 +65,8 @@ def test_a_loss_without_labels_takes_the_other_embeddings_in_either_place(name):
         ((x, other, None, other), "momentum_embeddings are needed once"),
         ((x, other, (y, y, y, y)), "indices_tuple must be None"),
         ((x, other[:3]), "momentum_embeddings must have the shape of embeddings"),
+        ((x * math.nan, other), "embeddings contain NaN"),
+        ((x, other * math.nan), "momentum_embeddings (contain NaN|must have the shape of embeddings and be finite)"),
     ):
         with pytest.raises(ValueError, match=message):
             loss(*arguments)

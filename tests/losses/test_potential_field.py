@@ -329,12 +329,6 @@ def test_without_proxies_and_in_one_dimension_gradients_are_finite(Loss, proxies
     assert size > 1 or value == 0
 
 
-def test_same_input_same_bytes():
-    points, labels = clustered(2500, 16, 20, 0.1, classes=100)
-    first, second = (computed(points.float(), labels) for _ in range(2))
-    assert first[0] == second[0] and torch.equal(first[1], second[1])
-
-
 @pytest.mark.parametrize(("clusters", "classes"), [(5000, 2500), (10, 2500), (10, 1)])
 def test_no_buffer_grows_with_the_pairs(clusters, classes):
     """5,000 points have 25 million pairs; a tenth of them close, or all of one class, must not be stored."""

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from dmlrepro.losses.baselines import cross_batch_memory, margin
+from dmlrepro.losses.baselines import cross_batch_memory
 from dmlrepro.losses.nivmf import DEFAULTS, ProbabilisticProxyLoss
 
 
@@ -303,36 +303,3 @@ def test_the_mean_of_a_scale_and_none_is_the_scale():
     call(four, 0.5 * batch(0))
     four.load_state_dict({key: (value + two.state_dict()[key]) / 2 for key, value in four.state_dict().items()})
     assert four.embedding_scale.item() == pytest.approx(1.5 * scale)
-
-
-# States of former versions
-
-
-def test_former_states_load_and_go_on():
-    x = batch(9)
-    loss = trained("NivMF", 2)
-    state = snapshot(loss)
-    scale, generator = loss.embedding_scale, state.pop("_extra_state")[8:5064]
-    del state["fitted_scale"]
-    other = built("NivMF", seed=5)
-    other.load_state_dict(state | {"embedding_scale": scale, "_extra_state": generator})
-    assert call(other, x) == call(loss, x)
-    other = built("NivMF", seed=5)
-    other.load_state_dict(state | {"embedding_scale": scale * math.nan, "_extra_state": generator[:0]})
-    assert math.isnan(other.embedding_scale)
-    other, fresh = built("NivMF", seed=5), built("NivMF", seed=5)  # the generator of another kind of device has a size
-    for each, stream in ((other, {"_extra_state": torch.zeros(16, dtype=torch.uint8)}), (fresh, {})):
-        each.load_state_dict(state | {"embedding_scale": scale} | stream)
-    assert call(other, x) == call(fresh, x)  # both from the seed
-
-    loss = trained("Margin", 2)
-    state = snapshot(loss)
-    del state["_extra_state"]
-    other = margin(C, D)
-    other.load_state_dict(state | {"miner.seed": loss.miner.seed.clone()})
-    assert call(other, x) == call(loss, x)
-
-    loss = trained("XBM", 2)
-    other = built("XBM", seed=5)
-    other.load_state_dict({key: getattr(loss, key) for key in loss.kept})
-    assert call(other, x) == call(loss, x)

@@ -6,8 +6,6 @@ import torch
 from planned import planned
 
 from experiments.meanfield.claims import SAME_RATE
-from experiments.meanfield.methods import METHODS
-from experiments.report import show
 from experiments.training.builders import OPTIMIZERS, build_loss
 
 SCHEDULES = {  # data set: (epochs of the drops, factor, warm-up, BatchNorm frozen)
@@ -36,37 +34,6 @@ def test_the_traditional_protocol(dataset):
     assert one["ProxyAnchor"].loss_options == {"margin": 0.1, "alpha": 32.0}
     assert one["ProxyAnchor"].loss_lr == {"*": 0.01}
     assert [spec.samples_per_class for spec in (one["MFCont"], one["ProxyAnchor"], one["Cont"])] == [None, None, 4]
-
-
-def test_every_setting_of_the_record_is_the_runs_and_says_where_it_stands():
-    params, specs = planned("32", "paper")
-    for name in ("MFCont", "MFCWMS"):
-        spec = next(spec for spec in specs if spec.method == name)
-        run = vars(spec) | {f"loss.{key}": value for key, value in spec.loss_options.items()}
-        run |= {f"loss_lr.{key}": value for key, value in spec.loss_lr.items()}
-        record = params.published(name)
-        assert {key: run[key] for key in record} == {key: setting.value for key, setting in record.items()}
-        shown = show.settings(spec, params, METHODS[name]).values()
-        assert all(published in (value, "") for value, published, *_ in shown)
-
-
-def test_ablations_at_the_profile_paper_are_the_traditional_protocol():
-    for name in ("33", "34", "35", "36", "37"):
-        _, specs = planned(name, "paper")
-        for spec in (spec for spec in specs if spec.loss):
-            assert (spec.optimizer, spec.lr_drop, spec.train_from) == ("adamw", 0.5, None)
-            assert spec.patience == (None if ";epochs=" in spec.setting else 5)
-
-
-def test_at_the_profile_paper_it_is_mlrcs_protocol():
-    params, specs = planned("31", profile="paper")
-    assert params.seeds == 10
-    per_class = {spec.method: spec.samples_per_class for spec in specs if spec.loss}
-    assert {per_class[name] for name in ("Cont", "CWMS", "MultiSimilarity")} == {4}
-    assert {per_class[name] for name in ("MFCont", "MFCWMS", "ArcFace", "ProxyAnchor")} == {1}
-    for spec in (spec for spec in specs if spec.loss):
-        assert (spec.backbone, spec.embedding_size, spec.batch_size) == ("bn_inception", 128, 32)
-        assert (spec.optimizer, spec.lr, spec.train_from) == ("rmsprop", 1e-6, None)
 
 
 def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():

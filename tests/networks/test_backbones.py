@@ -16,7 +16,7 @@ from safetensors.torch import save, save_file
 from torch import nn
 
 from experiments.networks import backbones, convert
-from experiments.networks.backbones import EmbeddingNet, Preprocess, build, freeze_batchnorm
+from experiments.networks.backbones import EmbeddingNet, Preprocess, build, freeze_batchnorm, fuse_batchnorm
 
 
 def pixels(*shape, seed=0):
@@ -161,6 +161,29 @@ def test_the_trunk_is_the_published_network_up_to_its_pooling(name, tmp_path):
 
 
 # frozen BatchNorm
+
+
+def test_fused_batchnorm_is_the_same_function_with_the_same_gradients(monkeypatch):
+    images = torch.randint(0, 256, (4, 3, 64, 64), dtype=torch.uint8)
+    plain = freeze_batchnorm(build("mobilenet_v2", 8))
+    for norm in (module for module in plain.modules() if isinstance(module, nn.BatchNorm2d)):
+        for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            tensor.data.uniform_(0.5, 1.5)
+    fused = copy.deepcopy(plain)
+    fuse_batchnorm(fused)
+    nets = [plain.double(), fused.double(), copy.deepcopy(fused)]
+    outputs = [net.train()(images) for net in nets]
+    for net, output in zip(nets, outputs):
+        output.square().sum().backward()
+        torch.testing.assert_close(output, outputs[0])
+        for (name, mine), theirs in zip(net.named_parameters(), plain.parameters(), strict=True):
+            assert (mine.grad is None) == (not mine.requires_grad), name
+            torch.testing.assert_close(mine.grad, theirs.grad)
+    assert fused.state_dict().keys() == plain.state_dict().keys()
+    monkeypatch.delattr(nn.functional, "batch_norm")
+    fused(images)
+    with pytest.raises(AttributeError):
+        plain(images)
 
 
 def test_frozen_batchnorm_stays_frozen_in_training_and_in_copies():

@@ -23,18 +23,15 @@ def batch():
 def test_degrading_by_nothing_changes_nothing_and_is_repeatable(kind, batch):
     assert torch.equal(certainty.Degrade(kind, 0.0)(batch), batch)
     once, twice = (certainty.Degrade(kind, 0.6, seed=3)(batch) for _ in range(2))
-    assert once.dtype == torch.uint8
-    assert once.shape == batch.shape
-    assert torch.equal(once, twice)
-    assert not torch.equal(once, batch)
+    assert once.dtype == torch.uint8 and once.shape == batch.shape
+    assert torch.equal(once, twice) and not torch.equal(once, batch)
 
 
 def test_occlusion_covers_its_share_and_stronger_covers_more_of_the_same(batch):
     covered = [(certainty.Degrade("occlusion", s)(batch) != batch).any(1) for s in (0.2, 0.5, 0.8)]
     for share, mask in zip((0.2, 0.5, 0.8), covered):
         assert mask.double().mean().item() == pytest.approx(share, abs=0.06)
-    assert (covered[0] <= covered[1]).all()
-    assert (covered[1] <= covered[2]).all()
+    assert (covered[0] <= covered[1]).all() and (covered[1] <= covered[2]).all()
 
 
 def test_a_crop_shows_its_share_of_the_image():
@@ -73,16 +70,11 @@ def fake_run(norm_of):
     return SimpleNamespace(spec=spec, embeddings=norm_of(labels, noise)[:, None] * directions, noise=noise)
 
 
-def test_auroc_within_classes_does_not_see_that_a_class_is_easy():
+def test_auroc_within_classes_sees_differences_there_and_not_that_a_class_is_easy():
     run = fake_run(lambda labels, noise: 1.0 + labels)
     labels = studies.evaluated_labels(run)[0].numpy()
     auroc = certainty._auroc(run, labels > np.median(labels))
-    assert auroc["norm_auroc"] == 1
-    assert auroc["norm_auroc_within_class"] == pytest.approx(0.5, abs=0.05)
-
-
-def test_auroc_within_classes_sees_differences_there():
+    assert auroc["norm_auroc"] == 1 and auroc["norm_auroc_within_class"] == pytest.approx(0.5, abs=0.05)
     run = fake_run(lambda labels, noise: (1.0 + labels) * (1 + 0.01 * noise))
     auroc = certainty._auroc(run, run.noise.numpy() > 0.5)
-    assert auroc["norm_auroc_within_class"] > 0.85
-    assert auroc["norm_auroc"] < 0.6
+    assert auroc["norm_auroc"] < 0.6 and auroc["norm_auroc_within_class"] > 0.85

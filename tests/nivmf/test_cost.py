@@ -7,7 +7,6 @@ from experiments.methods import spec_of
 from experiments.nivmf import cost
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import METHODS
-from experiments.report import catalogue
 from experiments.training import runs
 
 
@@ -26,14 +25,6 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim(monkeypatch):
     line = judging.judge(timings, TESTS, ["nivmf-09"]).verdicts.iloc[0]
     assert (line["verdict"], line["dataset"], line["backbone"]) == ("not run", "synthetic", "conv4")
     assert line["reason"] == "another network"
-
-
-def test_the_harness_is_that_of_notebook_17():
-    ours, theirs = (catalogue.find(name).configured({}) for name in ("26", "17"))
-    set_up = (theirs.backbone, theirs.embedding_size, theirs.num_classes)
-    assert set_up == (cost.BACKBONE, cost.EMBEDDING_SIZE, cost.CLASSES)
-    assert (ours.cost_image_size, ours.network_images) == (theirs.image_size, theirs.network_images)
-    assert ours.batch_size == theirs.batch_size
 
 
 def test_more_samples_give_a_steadier_loss():

@@ -5,11 +5,10 @@ import csv
 from pathlib import Path
 
 import pytest
-import torch
 from planned import planned
 
 from dmlrepro.losses import nivmf as losses
-from experiments.methods import BASELINES, spec_of
+from experiments.methods import spec_of
 from experiments.nivmf import distances, retrieval
 from experiments.nivmf.methods import DISTANCES, JOINT, METHODS, TUNED
 from experiments.nivmf.retrieval import TABLE_2
@@ -80,16 +79,6 @@ def test_a_run_of_the_ablation_is_the_released_one(row, dataset, epochs):
     assert spec.loss_lr == pytest.approx(rates)
 
 
-@pytest.mark.parametrize("profile", ["quick", "paper"])
-def test_one_run_of_the_ablation_serves_its_notebooks(profile):
-    def plain(name, **values):
-        specs = planned(name, profile, **values)[1]
-        return [spec for spec in specs if spec.method == "EL-nivMF" and not spec.setting]
-
-    for name in ("24", "25", "26"):
-        assert plain(name, dataset=None) == plain("22", dataset="cars" if (name, profile) == ("24", "paper") else None)
-
-
 def test_what_the_reader_gives_wins():
     given = {"omega": 2.0, "samples": 3, "embedding_scale": 7.0, "epochs": 4, "batch_size": 32}
     _, specs = planned("20", "paper", **given, lr_drop_epochs=[2], lr_drop=0.5)
@@ -120,33 +109,6 @@ def test_what_was_not_released_has_the_settings_of_the_most_alike(values):
     assert (spec.epochs, spec.loss_options["embedding_scale"]) == (250, 30 if "embedding_size" in values else 50)
     shown = show.settings(spec, params, METHODS[JOINT])
     assert "none was released for" in shown["loss.concentration"][3]
-
-
-def test_the_joint_loss_is_searched_over_omega_alone():
-    """Sec. 4.2: "Here, we only optimize the scaling omega"."""
-    assert set(METHODS[JOINT].search_space) == {"omega"}
-
-
-def test_only_the_loss_differs_from_proxy_nca():
-    params, specs = planned("22")
-    baseline = spec_of(BASELINES["ProxyNCA++"], params).as_dict()
-    loss_fields = {"loss", "loss_options", "loss_lr", "proxies_from_class_means"}
-    for spec in specs:
-        if spec.method in DISTANCES and not spec.setting and spec.seed == 0:
-            settings = spec.as_dict()
-            assert {key for key in settings if settings[key] != baseline[key]} == loss_fields
-
-
-@pytest.mark.parametrize("method", ["Margin", JOINT, *DISTANCES])
-def test_every_loss_can_be_built_and_every_rate_names_a_parameter(method):
-    params, _ = planned("20")
-    spec = spec_of(METHODS[method], params)
-    loss = build_loss(spec, 3, 8)
-    names = dict(loss.named_parameters())
-    assert set(spec.loss_lr) - {"*"} <= set(names)
-    if "*" not in spec.loss_lr:
-        assert set(names) == set(spec.loss_lr)
-        loss.initialize_proxies(torch.eye(3, 8))
 
 
 @pytest.mark.parametrize("weights", ["none", "symbols"])

@@ -58,7 +58,7 @@ def test_class_distances_against_a_loop():
 def test_alignment_of_a_finished_run():
     values = {"steps": 2, "seeds": 1, "point_sets": 1, "proxies_per_class": 3}
     params = alignment.Alignment.configured(values | {"methods": ["untrained", "PFML", "ProxyNCA++"]})
-    finished = runs.run_all(alignment.proxy_alignment(params))
+    finished = runs.run_all(alignment.proxy_alignment(params), jobs=1)
     table = alignment.alignment_table(finished, params)
     value = table.set_index(["method", "setting", "metric"])["value"]
     for method, proxies in (("PFML", 3), ("ProxyNCA++", 1)):

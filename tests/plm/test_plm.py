@@ -1,41 +1,18 @@
 """The studies of PLM: the default point is one run, published settings are those of the text, what is measured."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import torch
-from planned import contents, planned
+from planned import planned
 
 from dmlrepro import metrics
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods
-from experiments.analysis import summaries
 from experiments.plm import methods, retrieval, supervision
 from experiments.report import catalogue
 from experiments.training import records, runs
 
 PRINTED = {"k": 9, "dim": 3, "quality": 0.9, "n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0}  # of PLM's loss
-
-NOTEBOOKS = [name for name in catalogue.studies() if name.split("_")[1] == "plm"]
-
-
-def test_printed_methods_have_published_rows():
-    assert set(methods.PRINTED) <= set(summaries.published("plm")["method"])
-
-
-@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
-def test_the_default_point_of_the_ablations_is_one_run(profile):
-    defaults = {"52": "N_rho=100", "53": "m=3", "54": "N_alpha=4;N_beta=0.5", "55": "delta=2", "56": ""}
-    points = set()
-    for number, wanted in defaults.items():
-        params, specs = planned(number, profile)
-        wanted = f"delta={params.delta:g}" if number == "55" else wanted
-        runs_there = contents(spec for spec in specs if spec.method == "PLM" and spec.setting == wanted)
-        assert runs_there
-        points.add(frozenset(runs_there))
-    assert len(points) == 1
-    if profile == "paper":
-        assert next(iter(points)) == contents(spec for spec in planned("50", profile)[1] if spec.method == "PLM")
 
 
 def test_no_method_of_plm_uses_labels_and_notebook_01_leaves_them_out():
@@ -43,26 +20,6 @@ def test_no_method_of_plm_uses_labels_and_notebook_01_leaves_them_out():
         assert not method.offered and method.fields["algorithm"] in ("momentum_encoder", "pseudo_labels"), name
     notebook = catalogue.find("01")
     assert not set(notebook.configured({}).methods) & set(methods.OWN)
-
-
-def test_published_settings_reach_the_runs_of_the_profile_paper():
-    spec = next(spec for spec in planned("50", "paper")[1] if spec.method == "PLM")
-    for name, setting in methods.PUBLISHED.items():
-        if setting == methods.NOT_REPORTED:
-            continue
-        field, _, option = name.partition(".")
-        if field == "loss":
-            value = spec.loss_options[option]
-        else:
-            value = getattr(spec, field)[option] if option else getattr(spec, field)
-        assert value == setting.value, name
-
-
-def test_methods_share_network_images_and_budget():
-    specs = [spec for spec in planned("50", "small")[1] if spec.loss is not None and spec.seed == 0]
-    shared = ("backbone", "embedding_size", "image_size", "views", "batch_size", "steps", "epochs", "lr", "crop_scale")
-    assert len(specs) == len(methods.OWN) + 1  # PLM also with the published delta
-    assert len({json.dumps([getattr(spec, name) for name in shared]) for spec in specs}) == 1
 
 
 def test_a_pair_of_decays_has_a_form():
@@ -107,14 +64,6 @@ def test_the_interval_of_the_supervision_is_one_over_classes():
     assert rows["value"].nunique() == 5 and rows["value"].mean() == pytest.approx(whole["nearest"]["label_purity"])
 
 
-def test_quick_has_as_many_short_runs_as_fit_into_six_core_minutes():
-    """A head's step costs a fifth of a network's."""
-    every = contents(spec for name in NOTEBOOKS for spec in planned(name)[1])
-    specs = [spec for spec in map(json.loads, every) if spec["loss"]]
-    steps = {part: [spec["steps"] for spec in specs if spec["train_from"] == part] for part in ("head", None)}
-    assert sum(steps[None]) + sum(steps["head"]) / 5 <= 3500
-
-
 def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
     embeddings = 3 * torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
     points = torch.nn.functional.normalize(embeddings.double(), dim=1)
@@ -134,8 +83,5 @@ def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
     for name, values in (("distance", pairs), ("asked", asked)):
         assert distances[f"mean_{name}"] == pytest.approx(float(sum(values.values())) / 870)
         assert distances[f"nearest_{name}"] == pytest.approx(float(sum(values[pair] for pair in nearest)) / 30)
-
-
-def test_apart_of_an_embedding_that_has_collapsed_is_nothing():
-    distances = retrieval.apart(SimpleNamespace(embeddings=torch.ones(20, 4)))
-    assert distances == {"nearest_distance": 0.0, "mean_distance": 0.0}
+    collapsed = retrieval.apart(SimpleNamespace(embeddings=torch.ones(20, 4)))
+    assert collapsed == {"nearest_distance": 0.0, "mean_distance": 0.0}
