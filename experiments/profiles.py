@@ -87,9 +87,7 @@ _WHOLE = {
     "seeds": 5,
     "fixed": {"head_lr": 1e-3, "crop_scale": (0.4, 1.0), "precision": "bfloat16", "eval_every_epochs": 2.0},
 }
-BY_NETWORK: dict[tuple[str, str, str | None], dict[str, Any]] = {
-    ("small", name, "mobilenet_v2"): _WHOLE for name in ("cub-subset", "cub")
-}
+BY_NETWORK: dict[tuple, dict[str, Any]] = {("small", name, "mobilenet_v2"): _WHOLE for name in ("cub-subset", "cub")}
 RECIPES["paper"] |= {f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()}  # partial copies
 # A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
 OWN_RECIPES: dict[str, dict[str, Any]] = {
