@@ -91,6 +91,10 @@ def test_fewer_seeds_than_planned_have_no_verdict_however_large_the_effect():
     test = ClaimTest("pfml-02", "x", (higher("PFML", "CPML"),), "", seeds=10)
     verdicts = judging.judge(data, {"pfml-02": test}, trials=TUNED).verdicts
     assert (verdicts.verdict[0], verdicts.low[0] > 0) == (Verdict.NOT_RUN, True), "an interval, but no verdict"
+    whole = data.assign(backbone="mobilenet_v2", dataset="cub-subset", profile="small")  # five are planned there
+    for seeds, verdict in ((5, Verdict.SUPPORTED), (4, Verdict.NOT_RUN)):
+        judged = judging.judge(whole[whole.seed < seeds], {"pfml-02": test}, trials=TUNED, pretrained=False)
+        assert judged.verdicts.verdict[0] == verdict
 
 
 def test_values_that_no_seed_changes_are_one_value():
