@@ -19,8 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -109,16 +108,6 @@ def compare(printed: str, cache: Path, expected: dict[str, bytes]) -> None:
     assert "damaged" not in printed, printed  # a kill alone never leaves a damaged file
 
 
-@contextmanager
-def repository() -> Iterator[Path]:
-    """A copy of this one without results."""
-    with tempfile.TemporaryDirectory() as folder:
-        for part in ("dmlrepro", "experiments", "workflow", "data", "notebooks"):
-            shutil.copytree(ROOT / part, Path(folder, part), ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "pyproject.toml", folder)
-        yield Path(folder)
-
-
 def build(repository: Path) -> subprocess.Popen:
     return started(repository, repository / ".cache", "workflow/build.py", "quick", BUILT)
 
@@ -139,7 +128,11 @@ def published(repository: Path) -> dict[str, bytes]:
 
 def builds(kills: int, generator: random.Random) -> int:
     """Kill a build at so many points of the time that an undisturbed one takes, each time finish it, and compare."""
-    with repository() as folder:
+    with tempfile.TemporaryDirectory() as name:  # a copy of this repository without results
+        folder = Path(name)
+        for part in ("dmlrepro", "experiments", "workflow", "data", "notebooks"):
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", folder)
         finish(build(folder))  # fills the cache
         expected = published(folder)
         assert len(expected) == 1 + len(BUILT.split(","))  # and the ledger

@@ -304,9 +304,6 @@ NOTHING = {"one sample": PAIRS, "all alone": MINED, "one class": MINED}  # where
 WITH_ZERO = {name for name, (what, _) in CASES.items() if what is losses.NivMF or not needs(what)}  # it has a meaning
 
 
-DRAWING = ("Margin", "el_nivmf", "el_nivmf, released", "ProxyAnchorNivMF")
-
-
 @pytest.mark.parametrize("which", [*LABELS, "one sample", "coincident"])
 @pytest.mark.parametrize("name", LABELLED)
 def test_unusual_batches_give_finite_values_and_gradients(name, which):
@@ -360,14 +357,6 @@ def test_only_the_direction_of_embeddings_and_class_vectors_counts(name):
         proxies.data.mul_(torch.logspace(-1, 1, len(proxies), dtype=z.dtype)[:, None, None])
     spread = loss(z * scale, second).item()
     assert spread == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", [name for name in ALL if name not in DRAWING])
-def test_the_order_of_a_batch_does_not_count(name):
-    loss, z, second = case(name)
-    order = torch.randperm(B, generator=torch.Generator().manual_seed(0))
-    expected = copy.deepcopy(loss)(z, second).item()
-    assert loss(z[order], second[order]).item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_pfml_trains_in_float16_with_a_grad_scaler():

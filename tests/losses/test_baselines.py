@@ -197,24 +197,6 @@ def test_margin_equals_the_equation_on_the_triplets_it_draws(seed):
         torch.testing.assert_close(actual, wanted, atol=1e-9, rtol=1e-9)
 
 
-def test_margin_draws_negatives_with_the_inverse_density_of_their_distance():
-    """Wu et al.: probability ~ 1 / q(max(d, 0.5)) with q(d) = d^(D-2) (1 - d^2/4)^((D-3)/2), none beyond d = 1.4."""
-    angles = torch.tensor([0.0, 0.1, 0.3, 0.7, 1.0, 1.3, 1.7])
-    embeddings = torch.stack([angles.cos(), angles.sin(), *torch.zeros(D - 2, len(angles))], dim=1)
-    labels = torch.tensor([0, 0, 1, 2, 3, 4, 1])
-    loss = make("margin")
-    counts = torch.zeros(7)
-    for _ in range(2500):
-        anchors, _, negatives = loss.miner(embeddings, labels)
-        counts += negatives[anchors == 0].bincount(minlength=7)
-    d = (2 * (angles / 2).sin()).clamp_min(0.5)
-    weights = (1 / (d ** (D - 2) * (1 - d**2 / 4) ** ((D - 3) / 2))) * (d < 1.4) * (labels != 0)
-    expected = weights / weights.sum()
-    sigma = (expected * (1 - expected) / counts.sum()).sqrt()
-    assert ((counts / counts.sum() - expected).abs() <= 5 * sigma).all()
-    assert counts[[0, 1, 6]].sum() == 0 and counts[2:6].min() > 0
-
-
 def test_a_sharp_temperature_drops_no_sample():
     assert make("proxy_nca_pp", temperature=1e-4)(*batch(0)) > 1e3  # a logarithm after the softmax would
 

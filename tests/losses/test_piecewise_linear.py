@@ -88,20 +88,6 @@ def test_pieces_are_those_of_an_svd_per_candidate(centring, measure, k, dim, qua
     assert torch.allclose(projectors(bases), projectors(expected), atol=1e-8)
 
 
-@pytest.mark.parametrize(("centring", "measure"), list(product(CENTRINGS, MEASURES)))
-def test_a_member_is_kept_at_its_own_error_and_no_further(centring, measure):
-    points, dim = unit_points(16, 8, seed=7, classes=2), 3
-    first = dim + (centring != "none")  # sets of so many points fit for certain, the next one may not
-    for i in range(0, 16, 3):
-        tried = neighbours(points, i, first)
-        error = literal_pca(points, tried, dim, centring, measure)[1]
-        for part, kept in ((1 + 1e-8, True), (1 - 1e-8, False)):
-            options = {"k": 7, "dim": dim, "quality": 1 - part * error, "centring": centring, "measure": measure}
-            members = linear_neighborhoods(points, **options)[1]
-            assert members[i, tried[-1]] == kept
-            assert torch.equal(members, literal_pieces(points, **options)[1])
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_threshold_decides(seed):
     points = unit_points(60, 16, seed)
