@@ -246,7 +246,8 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     given = {n: tuple(value) if isinstance(value, list) else value for n, value in given.items() if value is not None}
     _validated(study.params, given, whole=False)
     given = {name: value for name, value in given.items() if value != defaults[name]}
-    profile, choice = given.get("profile", "quick"), {n: given[n] for n in ("dataset", "protocol") if n in given}
+    profile = given.get("profile", "quick")
+    choice = {name: given[name] for name in ("dataset", "backbone", "protocol") if name in given}
     layers = _layers(study, given)
     decided = _merged(layers)
     values = {name: decided[name] for name, default in defaults.items() if default is None and name in decided} | given
@@ -258,7 +259,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
         raise ValueError(f"{study.name}: profile {profile!r} gives no value for {', '.join(missing)}")
     params = _validated(study.params, values)
     _refuse_nonsense(study, params)
-    # dataset and protocol are compared with the profile's, the others with what the profile means for the two
+    # dataset, network and protocol are compared with the profile's, the others with what the profile means for these
     standard = defaults | _merged(_layers(study, {"profile": profile}))
     usual = defaults | _merged(_layers(study, {"profile": profile} | choice))
     now = {name: getattr(params, name) for name in given if name != "profile"}
@@ -298,7 +299,7 @@ def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             protocol |= {key: 0 if value is None else value for key, value in known.items()}
     asked = {name: given.get(name) for name in ("backbone", "embedding_size", "protocol")}
     return {
-        f"profile {profile}": recipe_of(profile, dataset) | {"dataset": dataset},
+        f"profile {profile}": recipe_of(profile, dataset, given.get("backbone")) | {"dataset": dataset},
         f"protocol {protocol.get('protocol', '')}": protocol,
         f"data set {dataset}": study.decides(Choice(profile, dataset, **asked)),
         f"{study.name} at profile {profile}": notebook,

@@ -77,6 +77,17 @@ RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | _FEW_CLASSES
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
 RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
 RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
+# What is otherwise of a network: MobileNetV2 is trained whole, to its plateau, ten minutes a run. Its batch-norm
+# statistics are fixed, scores of its test classes are looked at every second epoch.
+_WHOLE = {
+    "train_from": "",
+    "steps": 0,
+    "epochs": 12,
+    "searched": {"steps": 0, "epochs": 12},
+    "seeds": 5,
+    "fixed": {"head_lr": 1e-3, "crop_scale": (0.4, 1.0), "precision": "bfloat16", "eval_every_epochs": 2.0},
+}
+BY_NETWORK: dict[tuple, dict[str, Any]] = {("small", name, "mobilenet_v2"): _WHOLE for name in ("cub-subset", "cub")}
 RECIPES["paper"] |= {f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()}  # partial copies
 # A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
 OWN_RECIPES: dict[str, dict[str, Any]] = {
@@ -86,8 +97,8 @@ OWN_RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-def recipe_of(profile: str, dataset: str) -> dict[str, Any]:
-    """What a profile means for a data set; ValueError lists the profiles and data sets there are."""
+def recipe_of(profile: str, dataset: str, backbone: str | None = None) -> dict[str, Any]:
+    """What a profile means for a data set, and for a network if one is named; ValueError lists what there is."""
     if profile not in RECIPES:
         raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(RECIPES)}")
     if is_own(dataset):
@@ -99,7 +110,7 @@ def recipe_of(profile: str, dataset: str) -> dict[str, Any]:
             f"unknown dataset {dataset!r} for profile {profile!r}; {hint}{profile} has {', '.join(RECIPES[profile])}, "
             "and your own images as folder:PATH or manifest:FILE.csv"
         )
-    return RECIPES[profile][dataset]
+    return RECIPES[profile][dataset] | BY_NETWORK.get((profile, dataset, backbone), {})
 
 
 def benchmark_of(dataset: str) -> str:

@@ -356,6 +356,15 @@ def test_own_images_have_the_recipe_of_a_set_that_is_like_them(dataset):
     assert recipe("paper", dataset) == recipe("paper", "cub")
 
 
+def test_a_network_has_its_own_recipe_and_names_a_results_file_alone():
+    params = EXAMPLE.configured({"profile": "small", "backbone": "mobilenet_v2"})
+    assert params.stem == "99_example--backbone=mobilenet_v2"
+    assert (params.train_from, params.steps, params.epochs, params.seeds) == ("", 0, 12, 5)
+    assert params.spec_options()["precision"] == "bfloat16"
+    reader = EXAMPLE.configured({"profile": "small", "backbone": "mobilenet_v2", "train_from": "features.14"})
+    assert reader.train_from == "features.14" and reader.changed.keys() == {"backbone", "train_from"}
+
+
 def test_own_images_name_a_file_safely_and_shortly():
     def stem(dataset):
         return EXAMPLE.configured({"dataset": dataset}).stem

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments import profiles
 from experiments.analysis import tables
 from experiments.analysis.claims import FEATURES, RETRIEVAL, START, ClaimTest, Part
 from experiments.analysis.statistics import CONTRADICTED, KINDS, LEVEL, MIN_SEEDS, OPEN, SUPPORTED, t_interval
@@ -319,7 +320,9 @@ def _obstacle(test: ClaimTest, part: Part, context: Context, effects: np.ndarray
     if not part.by_rows and test.network and not context.where.get("backbone", "").startswith(test.network):
         return Reason.NETWORK
     measured = part.about in ("training", "features")
-    planned = test.seeds if part.about == "training" else MIN_SEEDS
+    place = tuple(context.where.get(name) for name in ("profile", "dataset", "backbone"))
+    seeds = profiles.BY_NETWORK.get(place, {}).get("seeds", test.seeds)  # planned with the network's recipe
+    planned = seeds if part.about == "training" else MIN_SEEDS
     if (measured and context.where.get("profile") == "quick") or (not part.by_rows and len(effects) < planned):
         return Reason.SEEDS  # quick shows directions only
     return ""

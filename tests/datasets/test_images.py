@@ -47,18 +47,12 @@ def test_arrays_stay_what_they_are(glyphs):
     np.testing.assert_array_equal(images.open_images(colour)[7][2], 255 - glyphs.images[7])
 
 
-def test_files_are_decoded_to_their_pixels(files):
-    store = images.open_images(files)
+def test_files_are_decoded_to_their_pixels_or_resized_once_to_the_short_side(files):
+    store, small = images.open_images(files), images.open_images(files, short_side=16)
     assert store.image_size is None
     for index, path in enumerate(files.images):
         assert torch.equal(store[index], decoded(path))
-
-
-def test_files_are_resized_once_to_the_short_side(files):
-    store = images.open_images(files, short_side=16)
-    for index in (0, 1, 2):
-        expected = reference.pil_to_tensor(reference.resize(Image.open(files.images[index]), 16))
-        assert torch.equal(store[index], expected)
+        assert torch.equal(small[index], reference.pil_to_tensor(reference.resize(Image.open(path), 16)))
 
 
 def test_the_second_opening_decodes_nothing(files, monkeypatch):
@@ -81,16 +75,6 @@ def test_an_unreadable_image_is_named_and_leaves_no_cache(files, shared_cache):
         with pytest.raises(ValueError, match=f"1 of 12 files are no readable images: .*{path.name}"):
             images.check(files)
     assert shown(shared_cache) == before
-
-
-def test_damaged_pixels_are_named_set_aside_and_decoded_anew(files, tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
-    images.open_images(files)
-    (folder,) = (tmp_path / "cache" / "images").glob("[!.]*")
-    (folder / "pixels").write_bytes(b"\xff" + (folder / "pixels").read_bytes()[1:])
-    with pytest.warns(UserWarning, match=f"{folder.name} is damaged .*{folder.name}.damaged and made anew"):
-        again = images.open_images(files)
-    assert all(torch.equal(again[index], decoded(files.images[index])) for index in range(len(files.images)))
 
 
 def test_too_full_a_disk_is_told_before_decoding(files, tmp_path, monkeypatch):

@@ -45,12 +45,6 @@ def test_a_tail_makes_of_activations_what_the_network_makes_of_images(name, numb
     assert set(state) == {"head.weight", "head.bias"}
 
 
-def test_a_wrong_block_lists_those_there_are():
-    with pytest.raises(ValueError, match=r"must be 'head' or a block of squeezenet1_1, fire2.*fire9.*'fire1'"):
-        backbones.check_block("squeezenet1_1", "fire1")
-    backbones.check_block("squeezenet1_1", "head")
-
-
 def test_a_network_that_is_more_than_its_children_in_a_row_is_refused():
     """Between the patches and the first block of a transformer lies the addition of positions, which is no module."""
     name = "vit_tiny_patch16_224.augreg_in21k"

@@ -156,19 +156,3 @@ def test_activations_in_bfloat16_take_half_and_are_close():
     ours, theirs = (task.as_trained(torch.arange(20), "x") for task in (half, full))
     assert ours.dtype == torch.float32 and not torch.equal(ours, theirs)
     assert (ours - theirs).norm() < 0.01 * theirs.norm()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"train_from": "block9"}, r"train_from must be 'head' or a block of conv4, block1, block2, block3, block4"),
-        ({"train_from": None, "cached_views": 2}, "cached_views and half_activations are of runs with train_from"),
-        ({"image_size": None, "cached_views": 2}, "cached_views=2: views are crops; give image_size"),
-        ({"views": 2, "cached_views": 4}, "cached_views of at least 8, got 4"),
-        ({"views": 2}, "cached_views of at least 8, got None"),
-        ({"cached_views": 0}, "cached_views must be a positive whole number or None, got 0"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_when_the_spec_is_made(changes, message):
-    with pytest.raises(ValueError, match=message):
-        CROPS.replace(**changes)

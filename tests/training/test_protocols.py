@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import official_layouts
 import pytest
 import torch
 import torch.nn.functional as F
@@ -39,6 +38,8 @@ CCP |= BN_INCEPTION | BEST
 ROTH = {"backbone": "resnet50.tv_in1k", "embedding_size": 512, "freeze_batchnorm": True, "optimizer": "adam"}
 ROTH |= {"lr": 1e-5, "weight_decay": 4e-4, "lr_drop_epochs": (), "batch_size": 112, "samples_per_class": 2}
 ROTH |= {"epochs": 150, "steps": None, "image_size": 224, "test_resize": 256, "patience": None, "restore_best": False}
+CONVENTIONAL = {"image_size": 224, "test_resize": 256, "crop_scale": (0.08, 1.0), "pooling": "avg+max", "fold": None}
+CONVENTIONAL |= {"eval_every_epochs": 1, "patience": None}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,9 @@ ROTH |= {"epochs": 150, "steps": None, "image_size": 224, "test_resize": 256, "p
         *(("ccp_early_stopping", dataset, CCP | {"eval_every": 25}) for dataset in ("cub", "cars")),
         *(("ccp_early_stopping", dataset, CCP | {"eval_every": 250}) for dataset in ("sop", "inshop")),
         ("roth", "cub", ROTH),
+        ("roth", "inshop-subset", {"ks": (1, 10, 20, 30, 40)}),
+        ("conventional", "sop", {"ks": (1, 10, 100, 1000)}),
+        ("conventional", "cub", CONVENTIONAL | {"ks": (1, 2, 4, 8)}),
     ],
 )
 def test_a_protocol_has_its_published_settings(protocol, dataset, settings):
@@ -63,19 +67,7 @@ def test_published_folds_momentum_and_classes_per_batch():
     assert protocols.find("ccp_early_stopping").folds == 4
     assert OPTIMIZERS["rmsprop"]([torch.zeros(1)]).defaults["momentum"] == 0.9
     assert published("mlrc", "cub", samples_per_class=4).samples_per_class == 4  # 8 classes x 4 for losses on pairs
-
-
-def test_conventional_has_its_published_settings_and_looks_at_every_epoch():
-    spec = published("conventional", "cars")
-    assert fields(spec, "image_size", "test_resize", "crop_scale", "pooling") == (224, 256, (0.08, 1.0), "avg+max")
-    assert fields(spec, "eval_every_epochs", "patience", "fold") == (1, None, None)
     assert published("conventional", "cub", backbone="vit_small_patch16_224.dino").pooling == "token"
-
-
-def test_the_ranks_of_recall_are_those_of_each_benchmark():
-    assert published("conventional", "cub").ks == (1, 2, 4, 8)
-    assert published("conventional", "sop").ks == (1, 10, 100, 1000)
-    assert published("roth", "inshop-subset").ks == (1, 10, 20, 30, 40)
 
 
 # a method becomes runs
@@ -143,27 +135,6 @@ def test_what_does_not_exist_or_cannot_run_says_so():
         protocols.expand(TINY, "stml")
     with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
         Retrieval.configured({"protocol": "musgrave"})
-
-
-SMALL = {"profile": "paper", "backbone": "conv4", "weights": "none", "embedding_size": 8, "image_size": 16}
-SMALL |= {"test_resize": 20, "epochs": 1, "batch_size": 4, "seeds": 1, "threads": 1, "small_dim": 0}
-SMALL |= {"methods": ["ProxyAnchor"], "search_trials": 0}
-
-
-@pytest.mark.parametrize(("dataset", "protocol"), [("cub", "conventional"), ("inshop", "ccp_early_stopping")])
-def test_an_epoch_of_a_protocol_runs_on_a_benchmarks_layout(dataset, protocol, tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
-    few = range(1, 9)
-    official_layouts.write_cub(tmp_path, dict.fromkeys([*few, 101, 102], 3))
-    searched = {item: {"query": 1, "gallery": 2} for item in (20, 21)}
-    official_layouts.write_inshop(tmp_path, {item: {"train": 3} for item in few} | searched)
-    params = Retrieval.configured(SMALL | {"dataset": f"{dataset}-subset", "protocol": protocol})
-    specs = [spec.replace(keep_history=False) for spec in retrieval(params)]
-    table = results.tidy(runs.run_all(specs, jobs=1), params)
-    folds = protocols.find(protocol).folds
-    assert set(table["protocol"]) == ({f"{protocol} separated", f"{protocol} concatenated"} if folds else {protocol})
-    assert set(table["selection"]) == ({"last", "val_best"} if folds else {"last", "test_best"})
-    assert {f"R@{k}" for k in protocols.KS.get(dataset, (1, 2, 4, 8))} <= set(table["metric"])
 
 
 # finished runs become scores

@@ -22,7 +22,7 @@ from experiments.files import repository_root
 from experiments.pfml.ablations import Repulsion
 from experiments.report import catalogue, searches
 from experiments.study import Execution
-from experiments.training import checking, keys, loop, protocols, records, runs, search
+from experiments.training import checking, keys, loop, protocols, records, runs
 from experiments.training.spec import LABELS
 
 SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
@@ -355,15 +355,6 @@ def test_an_older_measurement_has_the_name_that_a_table_gives_it(monkeypatch):
     asked = ["dmlrepro.evidence.results._counts", {"together": False}]
     assert records.asked_by({"asked": [*asked, "814d64176ed03b59"]}) == ["correct_per_class", {"together": False}, 1]
     assert records.asked_by({"asked": [*asked, "0" * 16]}) is None and records.asked_by({"derived": "x"}) is None
-
-
-def test_every_committed_search_has_a_version(monkeypatch):
-    monkeypatch.delenv("DMLREPRO_RECORD")
-    for path, record in search.complete(search.folder("small")):
-        spec = record["begun"]["spec"]
-        kind = records.kind(spec["loss"], spec["scheme"], spec.get("train_from"))
-        begun = record["begun"]
-        assert records.version_of(kind, begun.get("version", begun.get("source"))) in (0, 1), path
 
 
 def test_a_check_trains_a_sample_of_each_kind_and_compares(finished, file, machine, capsys):

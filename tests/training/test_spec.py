@@ -7,6 +7,8 @@ from tiny import TINY
 
 from experiments.training.spec import from_record
 
+TAIL = {"train_from": "block3", "image_size": 24, "test_resize": 28, "cached_views": 4}
+
 
 @pytest.mark.parametrize(
     "change, message",
@@ -44,6 +46,12 @@ from experiments.training.spec import from_record
         ({"loss_options": {"margin": 0.1}}, r"has no option \['margin'\]"),
         ({"proxies_from_class_means": True}, "has no initialize_proxies"),
         ({"views": 2}, r"views=2.*give image_size"),
+        ({"train_from": "block9"}, r"train_from must be 'head' or a block of conv4, block1, block2, block3, block4"),
+        ({"half_activations": True}, "cached_views and half_activations are of runs with train_from"),
+        (TAIL | {"image_size": None, "test_resize": None}, "cached_views=4: views are crops; give image_size"),
+        (TAIL | {"views": 2}, "cached_views of at least 8, got 4"),
+        (TAIL | {"views": 2, "cached_views": None}, "cached_views of at least 8, got None"),
+        (TAIL | {"cached_views": 0}, "cached_views must be a positive whole number or None, got 0"),
         ({"head_start": "ica"}, "head_start must be one of pca, whitened or None"),
         ({"head_start": "pca", "embedding_size": None}, "needs an embedding_size, got 'pca' with embedding_size=None"),
         ({"neighbours": 4, "samples_per_class": 4}, "at most one of samples_per_class and neighbours"),
