@@ -217,10 +217,22 @@ def test_the_exact_jacobian_integrates_to_one_and_the_papers_does_not(dim, seed)
 # Precision, edges, state.
 
 
+@pytest.mark.parametrize("scale", (1.0, 1e4))
+@pytest.mark.parametrize("dim", (2, 128))
+def test_float32_distances_equal_float64(dim, scale):
+    z, p, k, _ = (each.float() for each in batch(0, 20, 20, dim, scale))
+    p[:5] = z[:5]  # equal distributions too, where large terms cancel
+    for function in (*ISOTROPIC.values(), lambda *both: nivmf.nivmf_distance(*both, scale * k.to(both[0]) / 4)):
+        value, expected = function(z, p), function(z.double(), p.double())
+        assert value.dtype == torch.float32 and expected.dtype == torch.float64
+        assert ((value - expected).abs() <= 1e-4 * expected.abs().clamp_min(1)).all()
+
+
 @pytest.mark.parametrize("distance", nivmf.DEFAULTS)
 @pytest.mark.parametrize(("size", "num_classes", "dim"), [(4, 3, 2), (1, 1, 8), (4, 3, 128)])
 def test_value_and_gradients_at_the_edges_are_finite(distance, size, num_classes, dim):
     """Zero, tiny and enormous embeddings; one class; one sample; two dimensions."""
+    torch.manual_seed(0)
     loss = ProbabilisticProxyLoss(num_classes, dim, distance, num_samples=1)
     z = torch.randn(size, dim, generator=generator())
     for scale in (0.0, 1e-30, 1e-13, 1.0, 1e6):
