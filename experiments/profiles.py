@@ -5,6 +5,7 @@ A notebook changes them in the `profiles` of its `Study`.
 
 from typing import Any
 
+from experiments.analysis.claims import PLANNED_OF
 from experiments.datasets.manifests import is_own
 
 # What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
@@ -84,7 +85,7 @@ _WHOLE = {
     "steps": 0,
     "epochs": 12,
     "searched": {"steps": 0, "epochs": 12},
-    "seeds": 5,
+    "seeds": PLANNED_OF["mobilenet_v2"],
     "fixed": {"head_lr": 1e-3, "crop_scale": (0.4, 1.0), "precision": "bfloat16", "eval_every_epochs": 2.0},
 }
 BY_NETWORK: dict[tuple, dict[str, Any]] = {("small", name, "mobilenet_v2"): _WHOLE for name in ("cub-subset", "cub")}

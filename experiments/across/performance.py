@@ -4,7 +4,7 @@ Nothing is measured here. `benchmarks/` holds the scripts that make the tables o
 peers named in it; the workflow executes this notebook after publishing, like that of the ledger.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,14 +82,14 @@ def table_of(name: str) -> pd.DataFrame:
     return BENCHMARKS[name].long(pd.read_csv(path, keep_default_na=False))
 
 
-def ratios(names: Sequence[str] = tuple(BENCHMARKS)) -> pd.DataFrame:
-    """What a peer takes over what ours takes, both of one run: columns label, kind ("time" or "memory") and ratio."""
-    pairs = []
+def ratios(names: Iterable[str]) -> pd.DataFrame:
+    """What a peer takes over what ours takes, both of one run: columns time and, where it was measured, memory."""
+    rows: dict[str, dict[str, float]] = {}
     for name in names:
         benchmark, table = BENCHMARKS[name], table_of(name)
         of_run = [column for column in ("case", "turns", "device", benchmark.size) if column in table]
-        for (case, *_, metric), rows in table.groupby([*of_run, "metric"], sort=False):
-            values, first = dict(zip(rows["form"], rows["value"])), rows.iloc[0]
+        for (case, *_, metric), some in table.groupby([*of_run, "metric"], sort=False):
+            values, first = dict(zip(some["form"], some["value"])), some.iloc[0]
             device = str(first.get("device", "cpu"))
             where = f"{benchmark.title}, {case}" + (f", B = {first['batch']:,}" if name == "mean_field" else "")
             where += "" if device.lower().startswith("cpu") else f", {device}"
@@ -97,12 +97,9 @@ def ratios(names: Sequence[str] = tuple(BENCHMARKS)) -> pd.DataFrame:
                 ours = benchmark.peers.get(form, benchmark.peers.get("*"))
                 if form != ours and ours in values:
                     label = f"{where}: {form}" + (f" / {ours}" if ours != "product" else "")
-                    pairs.append((label, {"seconds": "time", "megabytes": "memory"}[metric], value / values[ours]))
-    return pd.DataFrame(pairs, columns=["label", "kind", "ratio"])
-
-
-def ratio_figure(names: Sequence[str]) -> Figure:
-    return comparisons.ratios(ratios(names), "a peer over ours, within one run")
+                    measure = {"seconds": "time", "megabytes": "memory"}[metric]
+                    rows.setdefault(label, {})[measure] = float(f"{value / values[ours]:.3g}")
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("")
 
 
 def series(name: str) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:

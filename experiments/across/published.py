@@ -6,13 +6,13 @@ part of them, where there is one; else on whatever data its experiment was run.
 """
 
 import functools
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from IPython.display import HTML, Markdown
 from matplotlib.figure import Figure
 
 from experiments import papers
@@ -80,32 +80,22 @@ class Ours(NamedTuple):
     protocol: str
 
 
-class _Values:
-    """The means of one of our tables, by protocol."""
-
-    def __init__(self, source: stored.Stored):
-        self.source = source
-        rows = tables.final_rows(source.table)
-        rows = rows[(rows["dataset"] != tables.SYNTHETIC) & (rows["setting"] != tables.CURVE)]
-        self.by_protocol = {name: tables.cells_of(some) for name, some in rows.groupby("protocol", sort=False)}
-        self.datasets = {claims.short_name(name) for name in rows["dataset"]}
-        changes = source.stem.partition("--")[2].split(",")
-        self.changes = sum(not change.startswith("dataset=") for change in changes if change)
-        self.profile = saving.PROFILES.index(source.profile)
-
-    def find(self, cell: tables.Cell, metric: str, split: str) -> Ours | None:
-        """The row of a cell, else of the same settings at the only other level there is, as dim=16 for dim=64."""
-        for protocol in sorted(self.by_protocol, key=lambda name: _unlike(name, split)):
-            for name in filter(None, (metric, SAME.get(metric))):
-                levels = self.by_protocol[protocol].get((cell.method, name), {})
-                matching = [level for level in levels if cell.covers(level)]
-                if cell.settings:
-                    alike = [level for level in levels if level.settings.keys() == cell.settings.keys()]
-                    matching = matching or (alike if len(alike) == 1 else [])
-                for level in matching[:1]:
-                    values = [*levels[level].values()]
-                    return Ours(float(np.mean(values)), len(values), self.source, level, protocol)
-        return None
+def _found(source: stored.Stored, by_protocol: Mapping[str, tables.Cells], row: Any) -> Ours | None:
+    """What a table of ours has beside a published row: the row of its cell, else of the same settings at the only other
+    level there is, as dim=16 for dim=64."""
+    cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
+    metric = said(row.paper, "MEASURES").get(row.metric, METRICS.get(row.metric, row.metric))
+    for protocol in sorted(by_protocol, key=lambda name: _unlike(name, row.split_or_setting)):
+        for name in filter(None, (metric, SAME.get(metric))):
+            levels = by_protocol[protocol].get((cell.method, name), {})
+            matching = [level for level in levels if cell.covers(level)]
+            if cell.settings:
+                alike = [level for level in levels if level.settings.keys() == cell.settings.keys()]
+                matching = matching or (alike if len(alike) == 1 else [])
+            for level in matching[:1]:
+                values = [*levels[level].values()]
+                return Ours(float(np.mean(values)), len(values), source, level, protocol)
+    return None
 
 
 def _unlike(protocol: str, split: str) -> tuple[bool, bool]:
@@ -115,105 +105,65 @@ def _unlike(protocol: str, split: str) -> tuple[bool, bool]:
 
 
 def joined() -> pd.DataFrame:
-    """Every published row with `ours`, an Ours, or None where results/ has no such row. Of several tables of ours on
-    data other than the row's, that stands first which has most rows of the same comparison."""
-    rows = printed()
-    names = filter(None, rows["notebook"].unique())
-    values = {name: [_Values(source) for source in stored.stored(name)] for name in names}
+    """Every published row with `ours`, an Ours, or None where results/ has no such row. Of several tables of ours that
+    stands first which is of the row's data, then of the profile that carries most, then which has most rows of the same
+    comparison, then which differs in fewest parameters."""
+    rows, cells = printed(), {}
+    sources = {name: stored.stored(name) for name in filter(None, rows["notebook"].unique())}
+    for source in itertools.chain.from_iterable(sources.values()):
+        own = tables.final_rows(source.table)
+        own = own[(own["dataset"] != tables.SYNTHETIC) & (own["setting"] != tables.CURVE)]
+        cells[source] = {name: tables.cells_of(some) for name, some in own.groupby("protocol", sort=False)}
     by_place: dict[int, Ours] = {}
-    for key, some in rows.groupby(["paper", "table", "dataset", "backbone"], sort=False):
-        own = next((short for short, known in claims.BENCHMARKS.items() if known == key[2]), key[2])
-        answers = {table: _answers(table, some) for table in values.get(some["notebook"].iloc[0], ())}
-        least = {ours: (own not in ours.datasets, ours.profile, -len(answers[ours]), ours.changes) for ours in answers}
-        order = sorted(answers, key=least.__getitem__)
-        for table in reversed(order):
-            by_place |= answers[table]
+    for (_, _, dataset, _), some in rows.groupby(["paper", "table", "dataset", "backbone"], sort=False):
+        ranked = []
+        for source in sources.get(some["notebook"].iloc[0], ()):
+            found = {row.Index: _found(source, cells[source], row) for row in some.itertuples()}
+            answers = {place: ours for place, ours in found.items() if ours}
+            changes = [change for change in source.stem.partition("--")[2].split(",") if change]
+            changes = [change for change in changes if not change.startswith("dataset=")]
+            place = saving.PROFILES.index(source.profile)
+            ranked.append(((not _is_of(source, dataset), place, -len(answers), len(changes)), answers))
+        for _, answers in sorted(ranked, key=lambda of: of[0]):
+            by_place = answers | by_place
     return rows.assign(ours=[by_place.get(place) for place in rows.index])
 
 
-def _answers(values: _Values, rows: pd.DataFrame) -> dict[int, Ours]:
-    """By place, what one table of ours has beside published rows."""
-    by_place = {}
-    for row in rows.itertuples():
-        cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
-        metric = said(row.paper, "MEASURES").get(row.metric, METRICS.get(row.metric, row.metric))
-        if ours := values.find(cell, metric, row.split_or_setting):
-            by_place[row.Index] = ours
-    return by_place
-
-
-def groups(rows: pd.DataFrame) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """The joined rows of each comparison: of one table, data set, network and protocol, with one table of ours."""
-    both = rows[rows["ours"].notna()]
-    stems = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem))
-    split = both["split_or_setting"].map(_condition)
-    keys = ["paper", "table", "dataset", "backbone", "dim"]
-    return both.groupby([*keys, split.rename("split"), stems.rename("stem")], sort=False, dropna=False)
-
-
-def _condition(split: str) -> str:
-    """What a row says of its conditions beside the level of an ablation."""
-    for pattern in (*LEVELS, NOISE.pattern):
-        split = re.sub(pattern, "", split)
-    return "; ".join(filter(None, (part.strip() for part in split.split(";"))))
+def _is_of(source: stored.Stored, dataset: str) -> bool:
+    """Whether a table of ours is of a published data set, or of a part of it."""
+    names = {claims.short_name(name) for name in source.table["dataset"].unique()}
+    return dataset in {claims.BENCHMARKS.get(name, name) for name in names}
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def beside(rows: pd.DataFrame, paper: str) -> Markdown:
-    """The joined rows of a paper: a table per comparison, "published / ours", below what both sides were measured on;
-    a row per method and level with our seeds and the trials that chose our settings."""
+def beside(rows: pd.DataFrame, paper: str) -> pd.DataFrame:
+    """The joined rows of a paper, "published / ours": a row per method and level, with what both sides were measured
+    on, our seeds, and the trials that chose our settings."""
+    index = ["table", "published on", "ours on", "method", "seeds", "tuned"]
     lines = []
-    for (_, table, dataset, backbone, dim, split, _), some in groups(rows[rows["paper"] == paper]):
-        first: Ours = some["ours"].iloc[0]
-        source, metrics = first.source, list(dict.fromkeys(some["metric"]))
-        methods = {ours.cell.method for ours in some["ours"]}
-        dims = sorted({*source.table.loc[source.table["method"].isin(methods), "dim"]})
-        theirs = [backbone, "" if np.isnan(dim) else f"{dim:.0f} dimensions", split]
-        ours = [source.plain_label, f"dimensions {', '.join(f'{size:.0f}' for size in dims)}", first.protocol]
-        marks = f"{source.profile}{', a direction only' * source.few_seeds}{', older code' * source.older}"
-        heading = f"**{claims.name_of(paper)}, {table}, {dataset or 'all data'}.** "
-        published, link = ", ".join(filter(None, theirs)), f"[{source.notebook[:2]}]({source.notebook}.ipynb)"
-        lines.append(f"{heading}Published: {published}. Ours ({link}, {marks}): {', '.join(ours)}.")
-        lines += ["", f"| method | {' | '.join(metrics)} | seeds | tuned |", f"|{'---|' * (len(metrics) + 3)}"]
-        for (method, stated), cells in some.groupby(["method", "split_or_setting"], sort=False):
-            values = {row.metric: f"{_number(row.value)} / {_number(row.ours.value)}" for row in cells.itertuples()}
-            side: Ours = cells["ours"].iloc[0]
-            wanted, trials = cell_of(paper, table, method, stated), source.trials.get(side.cell.method, 0)
-            name = side.cell.said + ("" if wanted.covers(side.cell) else f" for {wanted.setting_said}")
-            shown = [name, *(values.get(metric, "") for metric in metrics), f"{side.n}"]
-            lines.append(f"| {' | '.join(shown)} | {f'{trials} trials' if trials else 'no'} |")
-        lines.append("")
-    return Markdown("\n".join(lines) or f"No row of {claims.name_of(paper)} has a counterpart in results/ so far.")
+    for row in rows[(rows["paper"] == paper) & rows["ours"].notna()].itertuples():
+        ours, dim = row.ours, "" if np.isnan(row.dim) else f"{row.dim:.0f} dimensions"
+        theirs = ", ".join(filter(None, (row.dataset, row.backbone, dim, row.split_or_setting)))
+        where = f"{ours.source.heading}, {ours.protocol} protocol"
+        trials = ours.source.trials.get(ours.cell.method, 0)
+        numbers = " / ".join(f"{value:.{summaries.decimals([value])}f}" for value in (row.value, ours.value))
+        line = (row.table, theirs, where, ours.cell.said, ours.n, f"{trials} trials" if trials else "no")
+        lines.append((*line, row.metric, numbers))
+    table = pd.DataFrame(lines, columns=[*index, "metric", "numbers"]).drop_duplicates([*index, "metric"])
+    table = table.sort_values(index[:3], kind="stable")
+    return table.set_index([*index, "metric"])["numbers"].unstack("metric", sort=False).fillna("")
 
 
-def _number(value: float) -> str:
-    return f"{value:.{summaries.decimals([value])}f}"
-
-
-def without_counterpart(rows: pd.DataFrame) -> HTML:
-    """How many rows of each published table are joined, and what no row of ours stands beside: methods and measures
-    that are not here, and data not run."""
-    lines = []
-    for (paper, table), some in rows.groupby(["paper", "table"], sort=False):
-        both = some[some["ours"].notna()]
-        own = both[np.array([_is_own(row.ours, row.dataset) for row in both.itertuples()], bool)]
-        line = {"table": f"{claims.name_of(paper)} {table}", "notebook": some["notebook"].iloc[0][:2]}
-        line |= {"rows": len(some), "joined": len(both), "on its own data, or a part": len(own)}
-        line |= {f"{column}s not here": _but(some[column], both[column]) for column in ("method", "metric")}
-        lines.append(line | {"data without runs": _but(some["dataset"], own["dataset"])})
-    with pd.option_context("display.max_colwidth", None):
-        return HTML(pd.DataFrame(lines).to_html(index=False))
-
-
-def _but(values: pd.Series, known: pd.Series, shown: int = 6) -> str:
-    names = [name for name in values.unique() if name and name not in set(known)]
-    return ", ".join(names[:shown]) + f" and {len(names) - shown} more" * (len(names) > shown)
-
-
-def _is_own(ours: Ours, dataset: str) -> bool:
-    return dataset in {claims.BENCHMARKS.get(claims.short_name(name)) for name in ours.source.table["dataset"].unique()}
+def counterparts(rows: pd.DataFrame) -> pd.DataFrame:
+    """How many numbers of each published table are joined, and how many of them on its own data, or a part of them."""
+    joined = rows["ours"].notna()
+    own = [bool(row.ours and _is_of(row.ours.source, row.dataset)) for row in rows.itertuples()]
+    table = rows["paper"].map(claims.name_of) + " " + rows["table"]
+    counted = rows.assign(table=table, notebook=rows["notebook"].str[:2], rows=1, joined=joined, own=own)
+    counted = counted.groupby(["table", "notebook"], sort=False)[["rows", "joined", "own"]].sum().astype(int)
+    return counted.reset_index().rename(columns={"own": "on its own data, or a part"})
 
 
 # --- do the orders agree ----------------------------------------------------------------------------------------------
@@ -223,8 +173,11 @@ def deviations(rows: pd.DataFrame) -> pd.DataFrame:
     """Both sides of every comparison of three and more methods in one retrieval score, each less the mean over these
     methods: columns paper, table, dataset, comparison, method, own (the paper's method), same_data, theirs and ours."""
     columns = ["paper", "table", "dataset", "comparison", "method", "own", "same_data", "theirs", "ours"]
-    parts = [pd.DataFrame(columns=columns)]
-    for number, (key, some) in enumerate(groups(rows)):
+    parts, both = [pd.DataFrame(columns=columns)], rows[rows["ours"].notna()]
+    split = both["split_or_setting"].map(_condition).rename("split")
+    source = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem)).rename("source")
+    compared = both.groupby(["paper", "table", "dataset", "backbone", "dim", split, source], sort=False, dropna=False)
+    for number, (key, some) in enumerate(compared):
         scores = [metric for metric in some["metric"].unique() if metric.startswith(claims.RETRIEVAL)]
         wanted = next((metric for metric in ("MAP@R", "R@1", "P@1") if metric in scores), None)
         some = some[some["metric"] == wanted].drop_duplicates(["method", "split_or_setting"])
@@ -232,11 +185,18 @@ def deviations(rows: pd.DataFrame) -> pd.DataFrame:
             continue
         ours = some["ours"].map(lambda side: side.value)
         where = {"paper": claims.name_of(key[0]), "table": key[1], "dataset": key[2], "comparison": number}
-        where |= {"same_data": _is_own(some["ours"].iloc[0], key[2])}
+        where |= {"same_data": _is_of(some["ours"].iloc[0].source, key[2])}
         part = some.assign(**where, method=some["ours"].map(lambda side: str(side.cell)))
         part = part.assign(own=some["method_source"] == "ours", theirs=some["value"] - some["value"].mean())
         parts.append(part.assign(ours=ours - ours.mean())[columns])
     return pd.concat(parts[1:] or parts, ignore_index=True)
+
+
+def _condition(split: str) -> str:
+    """What a row says of its conditions beside the level of an ablation."""
+    for pattern in (*LEVELS, NOISE.pattern):
+        split = re.sub(pattern, "", split)
+    return "; ".join(filter(None, (part.strip() for part in split.split(";"))))
 
 
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:

@@ -26,6 +26,7 @@ RETRIEVAL = ("R@", "P@1", "RP", "MAP@R", "mAP@")  # how metrics of retrieval beg
 # Seeds of a comparison of trained networks: after Holm over fifteen claims ten find 1.6 standard deviations in four
 # cases of five, which on the CUB subset are 1.4 points of R@1 and 0.6 of MAP@R; five would find 3.5.
 PLANNED = 10
+PLANNED_OF = {"mobilenet_v2": 5}  # at profile small it is trained whole, and a run takes twelve minutes of a core
 PERCENT = ("rms_relative_error",)  # of the measures that are not of retrieval
 START = "random head"  # the method whose rows are the network that training begins with
 # Why a test is younger than the runs that it judges, `ClaimTest.revised`.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments import profiles
 from experiments.analysis import tables
-from experiments.analysis.claims import FEATURES, RETRIEVAL, START, ClaimTest, Part
+from experiments.analysis.claims import FEATURES, PLANNED_OF, RETRIEVAL, START, ClaimTest, Part
 from experiments.analysis.statistics import CONTRADICTED, KINDS, LEVEL, MIN_SEEDS, OPEN, SUPPORTED, t_interval
 from experiments.analysis.tables import Cell, Expression, MissingRows
 
@@ -177,18 +176,14 @@ class Context:
     floor: str
 
 
-def compared_everywhere(
-    test: ClaimTest, rows: pd.DataFrame, resampled: Mapping[tuple, tables.Cells], **how: Any
-) -> list[ClaimResult]:
+def compared_everywhere(test: ClaimTest, contexts: Callable[[str, bool], Iterable[Context]]) -> list[ClaimResult]:
     """The contexts that have all rows of the test, those of its own notebook if any; else the one that lacks least.
 
-    how: trials, environments and floor of each `Context`.
+    contexts: (protocol of the test, whether it asks for studies without images alone) -> those of a table.
     """
-    protocol = rows["protocol"].str.lower()
-    rows = rows[protocol.str.contains(test.protocol) if test.protocol else ~protocol.str.contains("mlrc")]
     results = [
-        _compared(test, Context(where, cells, studied, resampled.get(tuple(where.values()), {}), **how))
-        for where, cells, studied in _contexts(rows, all(part.about == "study" for part in test.parts))
+        _compared(test, context)
+        for context in contexts(test.protocol, all(part.about == "study" for part in test.parts))
     ]
     results = [result for result in results if result.comparisons or result.missing]  # of data that parts speak of
     nothing = ClaimResult(test, {}, (), tuple(dict.fromkeys(str(part.subject) for part in test.parts)))
@@ -206,32 +201,36 @@ def compared_everywhere(
     return own or results
 
 
-def _contexts(
-    rows: pd.DataFrame, without_images: bool
-) -> Iterator[tuple[dict[str, Any], tables.Cells, Collection[tuple[str, str]]]]:
-    """(context, cells, those (method, metric) that need no images) of every context.
+def contexts_of(
+    rows: pd.DataFrame, protocol: str, without_images: bool, resampled: Mapping[tuple, tables.Cells], **how: Any
+) -> Iterator[Context]:
+    """Every context of the rows whose protocol contains this text; of every protocol but MLRC where it is empty.
 
     A study without images belongs to all data sets of its experiment; one alone is a context of its own, per network.
     A network without a head, the untrained one, is compared with networks of every dimension.
 
-    without_images: the test asks for such studies only, so that an experiment is one context.
+    without_images: only such studies count, so that an experiment is one context.
+    how: trials, environments and floor of each `Context`.
     """
+    protocols = rows["protocol"].str.lower()
+    rows = rows[protocols.str.contains(protocol) if protocol else ~protocols.str.contains("mlrc")]
     for (experiment, profile), group in rows.groupby(["experiment", "profile"], sort=False):
         study = group["dataset"] == tables.SYNTHETIC
         if without_images or study.all():
             for backbone, part in [("", group)] if without_images else group.groupby("backbone", sort=False):
-                context = (experiment, profile, tables.SYNTHETIC, backbone, "", "")
-                yield dict(zip(tables.CONTEXT, context)), tables.cells_of(part), ()
+                where = dict(zip(tables.CONTEXT, (experiment, profile, tables.SYNTHETIC, backbone, "", "")))
+                yield Context(where, tables.cells_of(part), (), {}, **how)
             continue
         studied = tables.cells_of(group[study])
         headless = pd.to_numeric(group["dim"], errors="coerce") == 0
         trained = ~study & ~headless if (~study & ~headless).any() else ~study
         network = [name for name in tables.CONTEXT if name != "dim"]
         without_head = {key: tables.cells_of(rows) for key, rows in group[headless].groupby(network, dropna=False)}
-        for context, runs in group[trained].groupby(tables.CONTEXT, dropna=False, sort=False):
-            context = dict(zip(tables.CONTEXT, context))
-            beside = without_head.get(tuple(context[name] for name in network), {})
-            yield context, studied | beside | tables.cells_of(runs), studied
+        for key, runs in group[trained].groupby(tables.CONTEXT, dropna=False, sort=False):
+            where = dict(zip(tables.CONTEXT, key))
+            beside = without_head.get(tuple(where[name] for name in network), {})
+            cells = studied | beside | tables.cells_of(runs)
+            yield Context(where, cells, studied, resampled.get(key, {}), **how)
 
 
 def _compared(test: ClaimTest, context: Context) -> ClaimResult:
@@ -320,8 +319,7 @@ def _obstacle(test: ClaimTest, part: Part, context: Context, effects: np.ndarray
     if not part.by_rows and test.network and not context.where.get("backbone", "").startswith(test.network):
         return Reason.NETWORK
     measured = part.about in ("training", "features")
-    place = tuple(context.where.get(name) for name in ("profile", "dataset", "backbone"))
-    seeds = profiles.BY_NETWORK.get(place, {}).get("seeds", test.seeds)  # planned with the network's recipe
+    seeds = PLANNED_OF.get(context.where.get("backbone", ""), test.seeds)
     planned = seeds if part.about == "training" else MIN_SEEDS
     if (measured and context.where.get("profile") == "quick") or (not part.by_rows and len(effects) < planned):
         return Reason.SEEDS  # quick shows directions only

@@ -6,6 +6,7 @@ decides. The words of a verdict are those of Verdict and no others.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.analysis import claims, tables
+from experiments.analysis import claims, comparing, tables
 from experiments.analysis.claims import FEATURES, START, ClaimTest
 from experiments.analysis.comparing import ClaimResult, Comparison, Environments, Reason, compared_everywhere
 from experiments.analysis.statistics import CONTRADICTED, EQUIVALENT, LEVEL, OPEN, SUPPORTED, detectable_effect, holm
@@ -86,8 +87,13 @@ def judge(
     if hits is not None:
         resampled = {context: tables.resampled_cells(group) for context, group in hits.groupby(tables.CONTEXT)}
     how: dict[str, Any] = {"trials": trials or {}, "environments": environments or {}}
-    how |= {"resampled": resampled, "floor": FEATURES if pretrained else START}
-    results = [result for claim_id in claim_ids for result in compared_everywhere(tests[claim_id], rows, **how)]
+    how["floor"] = FEATURES if pretrained else START
+
+    @functools.cache
+    def contexts(protocol: str, without_images: bool) -> list[comparing.Context]:
+        return list(comparing.contexts_of(rows, protocol, without_images, resampled, **how))
+
+    results = [result for claim_id in claim_ids for result in compared_everywhere(tests[claim_id], contexts)]
     family = sum(any(not part.by_rows for part in test.deciding) for test in tests.values())
     lines = [_line(result, p, family) for result, p in zip(results, adjusted(results, family))]
     compared = [_row(result, comparison, family) for result in results for comparison in result.comparisons]

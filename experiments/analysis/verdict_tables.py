@@ -15,8 +15,8 @@ from experiments.analysis.tables import Expression
 GLOSSARY = (
     "(k of n): supported comparisons of those that decide. Holm: p adjusted for the number of claims of the paper. "
     "Detectable: the effect that so many seeds find in four cases of five, after Holm. Over classes: 95 % of redraws "
-    "of the test classes. A range is from the lowest to the highest row and no interval. Tuned: equal tuning budget "
-    "for all methods compared. Controls are ours; these, preconditions and intervals over classes decide nothing."
+    "of the test classes. Intervals are of 95 %, of equivalences 90 %; of bounds the range of all rows. Tuned: equal "
+    "tuning budget for all methods compared. Controls, preconditions and intervals over classes decide nothing."
 )
 
 
@@ -66,9 +66,13 @@ def said(compared: Comparison) -> str:
     return f"{compared.subject.said} vs {compared.baseline.said}"
 
 
-def numbers(compared: Comparison) -> str:
-    """ "+3.0 [+2.6, +3.4]"; of fewer seeds the single values; of a comparison with a constant the value itself, without
-    a sign. Measures have two digits of the width of the interval, "1.027" where three digits are "1.03"."""
+def ours(line: Any) -> str:
+    """A line's comparison with effect and interval: "PFML vs CPML: R@1 +3.0 [+2.6, +3.4]"; of fewer seeds the single
+    values; of a comparison with a constant the value itself, without a sign. Measures have two digits of the width of
+    the interval, "1.027" where three digits are "1.03". Empty where nothing was compared."""
+    if not line.comparison:
+        return ""
+    compared = line.compared
     part, (effect, low, high) = compared.part, compared.estimate
     if part.metric.startswith((*claims.RETRIEVAL, "NMI")):
         form = ".1f"
@@ -78,9 +82,11 @@ def numbers(compared: Comparison) -> str:
         form = f".{min(4, max(0, 1 - math.floor(math.log10(high - low))))}f"
     form = form if compared.baseline.is_constant else f"+{form}"
     if compared.few:
-        return ", ".join(f"{value:{form}}{part.unit}" for value in compared.in_unit(compared.effects))
-    effect, low, high = (f"{x + 0.0:{form}}{part.unit}" for x in (effect, low, high))
-    return f"{effect} [{low}, {high}]"
+        numbers = ", ".join(f"{value:{form}}{part.unit}" for value in compared.in_unit(compared.effects))
+    else:
+        effect, low, high = (f"{x + 0.0:{form}}{part.unit}" for x in (effect, low, high))
+        numbers = f"{effect} [{low}, {high}]"
+    return f"{said(compared)}: {part.metric} {numbers}"
 
 
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
@@ -89,35 +95,28 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
     rows = [
         {"the paper says": stated.get(line.claim_id, {}).get("statement", "")}
         | {"verdict": in_words(line), "published": stated.get(line.claim_id, {}).get("expected_size", "")}
-        | {"ours": _ours(line), "seeds": line.seeds, "required": line.required}
+        | {"ours": ours(line), "seeds": line.seeds, "required": line.required}
         | _where(line)
         | {"data are": line.role, "tuned": line.tuned, "mixes": line.mixes, "Holm": _number(line.p_holm)}
         | {"detectable": _number(line.detectable), "revised": line.revised, "not tested": line.untested_parts}
         for line in verdicts.itertuples(index=False)
     ]
-    return _without_empty_columns(pd.DataFrame(rows, index=verdicts["claim_id"].rename("claim")))
+    table = pd.DataFrame(rows, index=verdicts["claim_id"].rename("claim"))
+    return table.loc[:, (table != "").any()]
 
 
 def comparison_table(comparisons: pd.DataFrame) -> pd.DataFrame:
     """Every comparison the verdicts rest on, for reading, a row each."""
     rows = [
-        {"claim": line.claim_id, "decides": line.decides, "interpretation": line.interpretation, "ours": _ours(line)}
+        {"claim": line.claim_id, "decides": line.decides, "interpretation": line.interpretation, "ours": ours(line)}
         | {"seeds": line.seeds, "outcome": line.outcome, "reason": line.reason, "required": line.required}
         | _where(line)
         | {"tuned": line.tuned, "mixes": line.mixes, "p": _number(line.p), "detectable": _number(line.detectable)}
         | {"over classes": f"{_number(line.class_low, 3)} to {_number(line.class_high, 3)}".removeprefix(" to ")}
         for line in comparisons.itertuples(index=False)
     ]
-    return _without_empty_columns(pd.DataFrame(rows))
-
-
-def _ours(line: Any) -> str:
-    """An effect with its interval, which is called a range where it is one; single values of few seeds."""
-    if not line.comparison:
-        return ""
-    form = ".4g" if line.compared.baseline.is_constant else "+.3g"  # a value, or a difference
-    text = f"{said(line.compared)}: {line.metric} {line.values or format(line.effect, form)}{line.unit}"
-    return text if math.isnan(line.low) else f"{text} ({line.interval} {line.low:{form}} to {line.high:{form}})"
+    table = pd.DataFrame(rows)
+    return table.loc[:, (table != "").any()]
 
 
 def _number(value: float, digits: int = 2) -> str:
@@ -130,7 +129,3 @@ def _where(line: Any) -> dict[str, str]:
     dataset = "no images" if line.dataset == tables.SYNTHETIC else line.dataset
     data = ", ".join(str(part) for part in (line.profile, dataset, folds) if part)
     return {"data": data, "network": line.backbone, "device": line.device}
-
-
-def _without_empty_columns(table: pd.DataFrame) -> pd.DataFrame:
-    return table.loc[:, (table != "").any()]

@@ -37,14 +37,13 @@ def dots(
     """A panel per metric, a dot per method and setting, sorted by the first metric; means stand right of the panels.
 
     The axis spans what was trained. The network before training is a line, dashed with its features and dotted with a
-    random head, or an arrow where it lies far outside. A metric that is the same everywhere is said in the title.
+    random head, or an arrow where it lies far outside.
 
     table: tidy results of one data set, profile and protocol.
     published: rows with columns dataset, method, metric, value, methods named as in the table; hollow marks in a panel
         beside that of the same metric, since another data set has another scale.
     ValueError names what is missing or mixed.
     """
-    metrics = [metrics] if isinstance(metrics, str) else list(metrics)
     rows = tables.of_one_dataset(table, metrics).dropna(subset="value")
     values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
     floors = _floors(rows)
@@ -57,11 +56,8 @@ def dots(
         check(len(known) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
         theirs = dict(list(known.groupby("metric")))
     common, dot_names = _short_names(order, names)
-    alike = {metric: of[0] for metric, of in rows.groupby("metric")["value"].unique().items() if len(of) == 1}
-    drawn = [metric for metric in metrics if metric not in alike] or metrics
-    shown = [(metric, part) for metric in drawn for part in ("ours", "published")[: 1 + (metric in theirs)]]
-    same = "".join(f"; {names.label(metric)}: {number(value)} in all" for metric, value in alike.items())
-    title = f"{plain(stored.setup_in_words(rows))}{common}\n{_statistics(rows)}{same}"
+    shown = [(metric, part) for metric in metrics for part in ("ours", "published")[: 1 + (metric in theirs)]]
+    title = f"{plain(stored.setup_in_words(rows))}{common}\n{_statistics(rows)}"
     height = 0.3 * len(order) + 0.9
     with panels(len(shown), height, 6.8, most=min(2, len(shown)), extra=0.6, sharey=True) as (figure, axes):
         for axis, (metric, part) in zip(axes, shown):
@@ -76,7 +72,7 @@ def dots(
             for y, measured in by_row.items():
                 _dot(axis, y, measured, names, methods[y])
             before = {key[0]: values[*key, metric].mean() for key in floors if (*key, metric) in values}
-            _span(axis, [*by_row.values()], before, percent=names.label(metric).endswith("(%)"))
+            _span(axis, [*by_row.values()], before)
         axes[0].set_yticks(range(len(order)), [plain(name) for name in dot_names])
         axes[0].set_ylim(-0.6, len(order) - 0.4)
         figure.suptitle(title, fontsize="medium")
@@ -125,7 +121,7 @@ def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) ->
     axis.annotate(number(values.mean()), (1, y), va="center", fontsize="small", **where)
 
 
-def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float], percent: bool) -> None:
+def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float]) -> None:
     """Limits that hold all that is drawn of the rows, and lines at the floors that are not far outside, or at all where
     there is little else to compare with; else there is an arrow to them."""
     drawn = [values for values in rows if len(values) < MANY]
@@ -136,8 +132,7 @@ def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float], p
     near = [value for value in floors.values() if low - reach < value < high + reach]
     low, high = min([low, *near]), max([high, *near])
     margin = 0.07 * ((high - low) or width)
-    limits = (0, 100) if percent else (-math.inf, math.inf)
-    axis.set_xlim(low := max(low - margin, limits[0]), high := min(high + margin, limits[1]))
+    axis.set_xlim(low := low - margin, high := high + margin)
     axis.locator_params(axis="x", nbins=5)  # more of them run into one another
     for line, (name, value) in enumerate(floors.items()):
         text, place = f"{name} {number(value)}", np.clip((value - low) / (high - low), 0, 1)
@@ -165,30 +160,21 @@ def ablation(
 
     x: the setting's name in `table`, e.g. "alpha" for rows with setting "alpha=3".
     published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; of other data and networks.
-    reference: the level to compare with, one that all curves have, such as the method's default; by default the
-        published optimum among those, or the lowest level.
+    reference: the level to compare with, one that all curves have, such as the method's default; None: the lowest.
     xscale: "linear" or "log"; a level 0 on a logarithmic axis is drawn on a linear piece left of the smallest other.
     """
     rows = tables.of_one_dataset(table, [metric])
     ours = _by_level(rows, x, names)
-    published = published or {}
-    reference = _reference(published, ours, reference)
+    theirs = published or {}
+    common = set.intersection(*(set(curve) for curve in (*theirs.values(), *(curve for *_, curve in ours))))
+    reference = min(common, default=math.nan) if reference is None else reference
+    check(reference in common, f"reference: {reference} is no level of every curve; these are {sorted(common)}")
     changes = [curve.sub(curve[reference], axis=0) for *_, curve in ours]
     level, title_of_x = names.label(metric), names.label(x)
     change = f"change of {level}" if "(%)" not in level else f"change of {metric} (points)"
-    theirs = {name: points for name, points in published.items() if len(points) > 1}  # the reference alone is no curve
-    title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}"
-    if len(ours) > 1:
-        title += "; curves side by side"
-    if alike := all(np.allclose(changed.fillna(0), 0, atol=1e-12) for changed in changes):
-        title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level"
-    if alike and theirs:
-        title = f"ours: {title}"
-    if alike and not theirs:
-        return style.sentence(title.replace("\n", ": "))
+    title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}" + "; curves side by side" * (len(ours) > 1)
     from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
-    own = [] if alike else [level] if from_zero else [change, level]
-    drawn = own + [change] * bool(theirs and change not in own)
+    drawn = [level] if from_zero and not theirs else [change, level]
     with panels(len(drawn), 2.3, 6.5, most=1, extra=0.9, sharex=True) as (figure, axes):
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
@@ -197,37 +183,32 @@ def ablation(
         count = dict.fromkeys((method for _, method, _ in ours), 0)
         apart = min(30, 110 / max(len(ours) - 1, 1)) / len(levels)  # points; all of them stay within the margin
         for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
-            # settings of one method differ in dashes, shade and mark, and no two curves stand in one place
-            dashes, shade = ("-", ":", "-.", "--")[count[method] % 4], _lighter(names.color(method), count[method])
+            # settings of one method differ in dashes and mark, and no two curves stand in one place
             mark = style.MARKERS[(style.MARKERS.index(names.marker(method)) + count[method]) % len(style.MARKERS)]
-            how: dict[str, Any] = {"color": shade, "marker": mark}
-            how["linestyle"] = FLOORS.get(method, dashes)
-            for axis, by_seed in zip(axes, (changed, curve)[-len(own) :] if own else ()):
-                _curve(axis, by_seed, aside=apart * (i - (len(ours) - 1) / 2), label=name, **how)
+            how: dict[str, Any] = {"color": names.color(method), "marker": mark, "label": name}
+            how["linestyle"] = FLOORS.get(method, ("-", ":", "-.", "--")[count[method] % 4])
+            for axis, by_seed in zip(axes, (changed, curve)[-len(drawn) :]):
+                _curve(axis, by_seed, aside=apart * (i - (len(ours) - 1) / 2), **how)
             count[method] += 1
         for axis, text in zip(axes, drawn):
             axis.set_ylabel(textwrap.fill(text, 26))  # panels are low
         figure.suptitle(title, fontsize="medium")
-        if theirs:
-            axis, marks = axes[drawn.index(change)], []
-            for points, dashes, shape in zip(theirs.values(), itertools.cycle(("--", ":", "-.")), "Ds^vo"):
-                where, heights = np.array(sorted(points.items()), dtype=float).T
-                line = "none" if len(points) == 2 else dashes  # between two points nothing is known
-                look: dict[str, Any] = {"linestyle": line, "marker": shape, "markerfacecolor": "none"}
-                marks += axis.plot(where, heights - points[reference], color="black", **look)
-            axis.legend(marks, [f"published, {name}" for name in theirs])
-        for axis, text in zip(axes, drawn):
-            if text == change:
-                axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
+        marks = []
+        for points, dashes, shape in zip(theirs.values(), itertools.cycle(("--", ":", "-.")), "Ds^vo"):
+            where, heights = np.array(sorted(points.items()), dtype=float).T
+            line = "none" if len(points) == 2 else dashes  # between two points nothing is known
+            look: dict[str, Any] = {"linestyle": line, "marker": shape, "markerfacecolor": "none"}
+            marks += axes[0].plot(where, heights - points[reference], color="black", **look)
+        if marks:
+            axes[0].legend(marks, [f"published, {name}" for name in theirs])
+        compared = ""
+        if change in drawn:
+            axes[0].axhline(0, color="grey", linewidth=0.8, zorder=1)
+            compared = f"; changes are from {_said(x, reference, names)}"
         ticks_at(axes[0], levels, 100 if x in SHARES else 1)
-        compared = f"; changes are from {_said(x, reference, names)}" if change in drawn else ""
         axes[-1].set_xlabel(f"{title_of_x}{compared}")
         if len(ours) > 1:
             legend(figure, axes[0])
-        if level.endswith("(%)") and not alike:
-            axis = axes[drawn.index(level)]
-            low, high = axis.get_ylim()
-            axis.set_ylim(max(low, 0), min(high, 100))
     return described(figure, f"{level} of ours{' and published' * bool(theirs)} against {title_of_x}: {title}.")
 
 
@@ -245,27 +226,7 @@ def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, 
     ]
 
 
-def _reference(
-    published: Mapping[str, Mapping[float, float]], ours: list[tuple[str, str, pd.DataFrame]], asked: float | None
-) -> float:
-    """The level asked for, or the published optimum; every curve must have it."""
-    curves = [*(set(map(float, points)) for points in published.values()), *(set(curve) for *_, curve in ours)]
-    common = set.intersection(*curves)
-    check(common, f"published and our curves have no level in common; ours: {[sorted(curve) for *_, curve in ours]}")
-    check(asked is None or asked in common, f"reference {asked} is not a level of every curve: {sorted(common)}")
-    if asked is not None:
-        return asked
-    return max(common, key=lambda x: sum(points[x] for points in published.values())) if published else min(common)
-
-
-def _lighter(color: str, steps: int) -> tuple:
-    """A colour made lighter by `steps`, which begin again after three."""
-    from matplotlib.colors import to_rgb
-
-    return tuple(1 - (1 - part) * (1 - 0.18 * (steps % 4)) for part in to_rgb(color))
-
-
-def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
+def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: str, aside: float, **how: Any) -> None:
     """Means of a (seeds, levels) frame, single seeds where these are few, from MIN_SEEDS seeds on a t interval, drawn
     so many points beside their level."""
     from matplotlib.transforms import ScaledTranslation

@@ -1,4 +1,4 @@
-"""Charts that put many comparisons side by side: ratios, growth with size, theirs against ours, gains with their
+"""Charts that put many comparisons side by side: growth with size, theirs against ours, gains with their
 intervals, ranks on several data sets, the verdicts of all claims."""
 
 from collections.abc import Mapping, Sequence
@@ -13,32 +13,6 @@ from matplotlib.patheffects import withStroke
 
 from experiments.analysis.judging import DECIDED, Verdict
 from experiments.figures.style import MARKERS, PALETTE, PLAIN, WIDTH, Names, described, legend, listed, panels, plain
-
-
-def ratios(rows: pd.DataFrame, xlabel: str) -> Figure:
-    """A dot per row on a logarithmic axis on which 1 is marked, in the order given; its number stands at the right.
-
-    rows: columns label, kind (a marker and a colour each) and ratio, a positive number.
-    """
-    labels = list(dict.fromkeys(rows["label"]))
-    shown = dict(zip(dict.fromkeys(rows["kind"]), zip(("#0072B2", "#D55E00", "#009E73"), MARKERS)))
-    with panels(1, 0.21 * len(labels) + 1.3, width=WIDTH) as (figure, (axis,)):
-        for kind, (shade, marker) in shown.items():
-            some = rows[rows["kind"] == kind]
-            places = [labels.index(label) for label in some["label"]]
-            style: dict[str, Any] = {"facecolor": "none" if marker == "s" else shade, "edgecolor": shade}
-            axis.scatter(some["ratio"], places, s=30, marker=marker, label=kind, zorder=3, **style)
-        beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-        for y, label in enumerate(labels):
-            own = rows[rows["label"] == label].sort_values("kind", key=lambda kinds: kinds.map([*shown].index))
-            told = ", ".join(f"{ratio:.3g}" for ratio in own["ratio"])
-            axis.annotate(told, (1, y), (4, 0), fontsize="small", **beside)
-        axis.axvline(1, color="black", linewidth=1)
-        axis.set(xscale="log", xlabel=xlabel, ylabel="what is compared")
-        axis.set_yticks(range(len(labels)), [plain(label) for label in labels], fontsize="small")
-        axis.invert_yaxis()
-        legend(figure, axis)
-    return described(figure, f"Dots on a logarithmic axis: {xlabel}.")
 
 
 def growth(
@@ -73,17 +47,15 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
 
     points: columns paper, own (whether the method is the paper's), theirs and ours.
     """
-    papers = list(dict.fromkeys(points["paper"]))
+    kinds = ((False, "baselines", "#8A8A8A", "o"), (True, "the paper's own", "#D55E00", "D"))
+    papers = points.groupby("paper", sort=False)
     with panels(len(papers), 3.1, most=min(3, len(papers)), extra=0.4) as (figure, axes):
-        for axis, paper in zip(axes, papers):
-            some = points[points["paper"] == paper]
-            kinds = {"baselines": (False, "#8A8A8A", "o"), "the paper's own": (True, "#D55E00", "D")}
-            for kind, (own, shade, marker) in kinds.items():
+        for axis, (paper, some) in zip(axes, papers):
+            for own, kind, shade, marker in kinds:
                 group = some[some["own"] == own]
                 look: dict[str, Any] = {"s": 24, "facecolor": "none", "edgecolor": shade, "marker": marker}
                 axis.scatter(group["theirs"], group["ours"], label=kind, **look)
-            reach = [*axis.get_xlim(), *axis.get_ylim()]
-            axis.plot([min(reach), max(reach)], [min(reach), max(reach)], color="black", linewidth=0.8, zorder=1)
+            axis.axline((0, 0), slope=1, color="black", linewidth=0.8, zorder=1)
             axis.axhline(0, color="0.7", linewidth=0.8, zorder=1)
             axis.axvline(0, color="0.7", linewidth=0.8, zorder=1)
             axis.set(xlabel=f"published less the mean ({unit})", ylabel=f"ours less the mean ({unit})", title=paper)
@@ -99,19 +71,24 @@ def gains(
     effects: by candidate, named "METHOD (how)", (difference, low, high); infinite bounds leave the figure.
     against: the reference. measured: what the differences are of, and over how much, for the title.
     """
-    rows = list(effects.items())[::-1]
-    with panels(1, 0.27 * len(rows) + 1.3, WIDTH) as (figure, (axis,)):
-        for y, (name, (effect, low, high)) in enumerate(rows):
-            shade = names.color(name.partition(" (")[0])
-            axis.plot([max(low, -100), min(high, 100)], [y, y], color=shade, linewidth=1.8, zorder=2)
-            axis.plot(effect, y, "o", color=shade, markerfacecolor=shade if low > 0 else "white", zorder=3)
+    with panels(1, 0.27 * len(effects) + 1.3, WIDTH) as (figure, (axis,)):
+        colors = [names.color(name.partition(" (")[0]) for name in effects]
+        _intervals(axis, [(*of, shade, of[1] > 0) for of, shade in zip(effects.values(), colors)], list(effects))
         axis.axvline(0, color="black", linewidth=0.9, zorder=1)
-        axis.set_yticks(range(len(rows)), [plain(name) for name, _ in rows])
-        axis.set_ylim(-0.6, len(rows) - 0.4)
         axis.set_xlabel(f"difference to {against} (points)")
         axis.grid(False, axis="y")
         axis.set_title(measured)
     return described(figure, f"{measured}: differences to {against} with their intervals.")
+
+
+def _intervals(axis: Axes, rows: Sequence[tuple[float, float, float, str, bool]], names: Sequence[str]) -> None:
+    """Rows of (value, low, high, colour, whether the dot is filled) with their names, from the top."""
+    for y, (value, low, high, shade, filled) in enumerate(rows):
+        axis.plot([max(low, -100), min(high, 100)], [y, y], color=shade, linewidth=1.8, zorder=2)
+        fill = shade if filled else "white"
+        axis.scatter(value, y, s=34, facecolor=fill, edgecolor=shade, linewidth=1.4, zorder=3)
+    axis.set_yticks(range(len(rows)), [plain(name) for name in names], fontsize="small")
+    axis.set_ylim(len(rows) - 0.4, -0.6)
 
 
 def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PLAIN) -> Figure:
@@ -121,17 +98,12 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
     tuned: whether a search chose the method's settings; a hollow dot has default ones. untrained: of the
     features before training, in words below the panel and, where it lies among the methods, as a line.
     """
-    data = {title: table.sort_values("mean", ascending=False, ignore_index=True) for title, table in data.items()}
     tallest = max(len(table) for table in data.values())
     with panels(len(data), 0.25 * tallest + 1.3, width=3.7 * len(data)) as (figure, axes):
         for axis, (title, table) in zip(axes, data.items()):
-            for y, row in enumerate(table.itertuples()):
-                color = names.color(row.method)
-                axis.plot([row.low, row.high], [y, y], color=color, linewidth=1.8, zorder=2)
-                fill = color if row.tuned else "white"
-                axis.scatter(row.mean, y, s=34, facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
-            axis.set_yticks(range(len(table)), [plain(name) for name in table["method"]], fontsize="small")
-            axis.invert_yaxis()
+            table = table.sort_values("mean", ascending=False).assign(color=table["method"].map(names.color))
+            shown = table[["mean", "low", "high", "color", "tuned"]].itertuples(index=False, name=None)
+            _intervals(axis, list(shown), list(table["method"]))
             before = table["untrained"].iloc[0]
             if among := table["mean"].min() <= before <= table["mean"].max():
                 axis.axvline(before, color="0.4", linestyle="--", linewidth=1.2, zorder=1)

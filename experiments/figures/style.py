@@ -8,7 +8,6 @@ and thumbnails are small: a notebook is read on the web.
 import contextlib
 import functools
 import math
-import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,15 +108,6 @@ def legend(figure: Figure, *axes: Axes) -> None:
     marks = {name: handle for axis in axes for handle, name in zip(*axis.get_legend_handles_labels())}
     if marks:
         figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=4, fontsize="small")
-
-
-def sentence(text: str) -> Figure:
-    """Where there is nothing to draw a figure says why."""
-    lines = textwrap.wrap(text, 76)
-    with panels(1, 0.25 * len(lines) + 0.3, width=6.5) as (figure, (axis,)):
-        axis.text(0.5, 0.5, "\n".join(lines), ha="center", va="center")
-        axis.axis("off")
-    return described(figure, text)
 
 
 def described(figure: Figure, text: str) -> Figure:

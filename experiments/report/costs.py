@@ -15,7 +15,6 @@ from experiments.params import Params, search_trials_of
 from experiments.profiles import benchmark_of
 from experiments.report import catalogue
 from experiments.study import Study
-from experiments.training import records, runs
 from experiments.training.spec import RunSpec
 from experiments.training.state import Schedule
 
@@ -66,17 +65,10 @@ def _stated_seconds(spec: RunSpec) -> float:
 
 
 def described(study: Study, params: Params) -> str:
-    """A line on what a notebook trains and costs, and how much of it is on record where the images are known."""
+    """A line on what a notebook trains and costs."""
     specs, hours = of(study, params)
     where = "on one A100" if params.profile == "paper" else "at the seconds of those on record"
-    line = f"{len(specs)} runs, " + ("none on record" if math.isnan(hours) else f"about {hours:.2g} hours {where}")
-    file = records.file_of(params.profile, study.name)
-    if not file or not file.exists():
-        return line
-    try:
-        return f"{line}; {sum(map(bool, runs.environments(specs, file)))} of them are on record"
-    except FileNotFoundError:  # neither these images nor their digest is here
-        return line
+    return f"{len(specs)} runs, " + ("none on record" if math.isnan(hours) else f"about {hours:.2g} hours {where}")
 
 
 @functools.cache

@@ -54,9 +54,7 @@ def verdict_cell(claim_id: str) -> str:
 def effect_cell(claim_id: str) -> str:
     """The least favourable comparison with its effect and interval."""
     line = verdicts.deciding()[claim_id]
-    if line is None or not line.comparison:
-        return ""
-    return cell(f"{shown.said(line.compared)}: {line.metric} {shown.numbers(line.compared)}")
+    return "" if line is None else cell(shown.ours(line))
 
 
 @functools.cache
@@ -126,20 +124,19 @@ def _link(notebook: str, folder: str = "../notebooks/") -> str:
 def leaderboards() -> dict[str, pd.DataFrame]:
     """Conditions -> a row per method at its one setting: dataset, protocol, method, the values of METRICS by seed,
     trials of its search, notebooks; those of most seeds first, the highest R@1 on top. Demo runs are left out."""
-    parts: dict[tuple[int, str], list[pd.DataFrame]] = {}
+    parts = []
     for name in catalogue.studies():
-        for saved in stored.stored(name):
-            if saved.profile == "quick" or saved.older:
-                continue
+        for saved in (saved for saved in stored.stored(name) if saved.profile != "quick" and not saved.older):
             rows = tables.final_rows(saved.table)
             rows = rows[rows["metric"].isin(METRICS) & ~rows["dataset"].isin([tables.SYNTHETIC])]
             rows = rows[rows["setting"] != tables.CURVE]
             levels = rows.groupby(["protocol", "method"])["setting"].transform("nunique")
             rows = rows[(rows["setting"] == "") | (levels == 1)]
-            rows = rows.assign(notebook=name, trials=rows["method"].map(saved.trials).fillna(0).astype(int))
-            for protocol, some in rows.groupby("protocol", sort=False):
-                parts.setdefault((-saved.seeds, f"{saved.plain_label}, {protocol} protocol"), []).append(some)
-    boards = {title: _board(pd.concat(some)) for (_, title), some in sorted(parts.items(), key=lambda item: item[0][0])}
+            title = saved.plain_label + ", " + rows["protocol"] + " protocol"
+            trials = rows["method"].map(saved.trials).fillna(0).astype(int)
+            parts.append(rows.assign(notebook=name, trials=trials, title=title, seeds=saved.seeds))
+    every = pd.concat(parts).sort_values("seeds", ascending=False, kind="stable")
+    boards = {title: _board(some) for title, some in every.groupby("title", sort=False)}
     return {title: board for title, board in boards.items() if (~board["untrained"]).sum() >= LEAST}
 
 

@@ -3,7 +3,6 @@
 What golden values are, and how their tolerances are measured, says analysis/goldens.py.
 """
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -43,40 +42,18 @@ def accept(names: Iterable[str]) -> None:
         write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
 
 
-def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """How far the tables of a folder, just made, lie from the golden values.
-
-    Args:
-        folder: holds `<notebook>.csv`; a missing table counts as if all its values were outside.
-        names: of notebooks; those without golden values are left out.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-
-    Returns:
-        a row per notebook: how many values, how many moved, how many are outside their tolerance, and the largest move
-        as a share of its tolerance with whose it is; and the values outside, a row each.
-    """
+def drift(folder: Path, names: Iterable[str]) -> pd.DataFrame:
+    """The golden values of notebooks, those that have any, beside the tables of a folder, see `goldens.beside`: a
+    missing table counts as if all its values were outside. FileNotFoundError: there is no such folder."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}; give one that holds tables, as build/quick after `make results`")
-    parts = {}
+    parts = [pd.DataFrame(columns=[*goldens.IDENTITY, "golden", "tolerance", "new", "moved"], dtype=float)]
     for name in names:
         if (golden := goldens.path_of(quick(catalogue.find(name)))).exists():
             path = folder / golden.name
             table = saving.read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
-            parts[golden.stem] = goldens.beside(table, goldens.read(golden))
-    if not parts:
-        return pd.DataFrame(), pd.DataFrame()
-    values = pd.concat(parts, names=["notebook"]).reset_index("notebook").reset_index(drop=True)
-    values["share"] = (values["moved"] / values["tolerance"]).fillna(math.inf)
-    outside = values[~(values["moved"] <= values["tolerance"])]
-    worst = values.loc[values.groupby("notebook", sort=False)["share"].idxmax()].set_index("notebook")
-    counted = values.groupby("notebook", sort=False)["moved"]
-    rows = pd.DataFrame({"values": counted.size(), "moved": counted.agg(lambda moved: (moved > 1e-6).sum())})
-    rows["outside"] = outside["notebook"].value_counts().reindex(rows.index, fill_value=0)
-    whose = worst[["method", "setting", "metric"]].agg(lambda names: " ".join(filter(None, names)), axis=1)
-    rows["of tolerance"], rows["largest"] = worst["share"], whose
-    return rows.reset_index(), outside.drop(columns="share")
+            parts.append(goldens.beside(table, goldens.read(golden)).assign(notebook=golden.stem))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def summary(folder: Path) -> pd.DataFrame:

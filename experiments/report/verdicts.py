@@ -14,9 +14,11 @@ from experiments.analysis import claims, judging, ledger, results, robustness, s
 from experiments.analysis.comparing import Environments
 from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root, write_text
+from experiments.params import Params
 from experiments.report import catalogue
 from experiments.study import Study
 from experiments.training import records, runs
+from experiments.training.spec import RunSpec
 
 COLUMNS = (
     *("claim_id", "scale", "decides", "verdict", "k", "n", "reason", "detail", "role", "tuned", "mixes", "universal"),
@@ -104,15 +106,21 @@ def _is_of(line: Any, comparison: Any) -> bool:
     return comparison.dataset == line.dataset and str(comparison.protocol) in line.protocol.split(" + ")
 
 
-def _environments(study: Study, saved: stored.Stored) -> Environments:
-    """On what the runs of a table were trained, where that is not the same for all: of its lines in results/, whatever
-    store this process has."""
-    environments: dict[tuple[str, str, int], set[tuple[str, str]]] = {}
+def _recorded(study: Study, saved: stored.Stored) -> tuple[Params, list[RunSpec], list[tuple[str, str] | None], Path]:
+    """The parameters of a table and its runs, on what each was trained if it is in results/, and in which file there;
+    whatever store this process has, which names the searches too, by which runs are specified."""
     file = repository_root() / "results" / saved.profile / "runs" / f"{study.name}.jsonl"
+    with variables.unset("DMLREPRO_RECORD"):
+        params = study.params_of(saved)
+        specs = study.specs_untrained(params)
+        return params, specs, runs.environments(specs, file), file
+
+
+def _environments(study: Study, saved: stored.Stored) -> Environments:
+    """On what the runs of a table were trained, where that is not the same for all."""
+    environments: dict[tuple[str, str, int], set[tuple[str, str]]] = {}
     if saved.mixed:
-        with variables.unset("DMLREPRO_RECORD"):  # which names the searches too, by which runs are specified
-            specs = study.specs_untrained(study.params_of(saved))
-            trained_on = runs.environments(specs, file)
+        _, specs, trained_on, _ = _recorded(study, saved)
         for spec, environment in zip(specs, trained_on):
             if environment:
                 environments.setdefault((spec.method, spec.setting, spec.seed), set()).add(environment)
@@ -121,14 +129,11 @@ def _environments(study: Study, saved: stored.Stored) -> Environments:
 
 def _hits(study: Study, saved: stored.Stored) -> pd.DataFrame | None:
     """Correct queries by test class of the runs of a table, None where results/ does not have them all."""
-    file = repository_root() / "results" / saved.profile / "runs" / f"{study.name}.jsonl"
-    with variables.unset("DMLREPRO_RECORD"):
-        params = study.params_of(saved)
-        specs = study.specs_untrained(params)
-        if saved.profile == "quick" or not specs or not all(runs.environments(specs, file)):
-            return None
-        with suppress(records.NotMeasured):
-            return results.hits(map(runs.as_measured, runs.run_all(specs, record=file)), params)
+    if saved.profile != "quick":
+        params, specs, trained_on, file = _recorded(study, saved)
+        with variables.unset("DMLREPRO_RECORD"), suppress(records.NotMeasured):
+            if specs and all(trained_on):
+                return results.hits(map(runs.as_measured, runs.run_all(specs, record=file)), params)
     return None
 
 
@@ -177,19 +182,23 @@ def differences() -> list[str]:
 
 def _differences(text: str, path: Path) -> list[str]:
     try:
-        now, there = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in (io.StringIO(text), path))
-    except (FileNotFoundError, ValueError):  # it is missing or no table
+        tables_of = [pd.read_csv(file, dtype=str, keep_default_na=False) for file in (io.StringIO(text), path)]
+        now, there = (dict(list(table.groupby("claim_id", sort=False))) for table in tables_of)
+    except (FileNotFoundError, ValueError, KeyError):  # it is missing or no table
         return ["all claims"]
-    if list(now) != list(there) or list(now["claim_id"]) != list(there["claim_id"]):
-        return sorted(set(now["claim_id"]) ^ set(there.get("claim_id", ()))) or [
-            "the columns or the order of the lines"
-        ]
+    return [claim for claim in {**now, **there} if not _equal(now.get(claim), there.get(claim))]
+
+
+def _equal(now: pd.DataFrame | None, there: pd.DataFrame | None) -> bool:
+    if now is None or there is None or len(now) != len(there) or list(now) != list(there):
+        return False
+    there = there.set_axis(now.index)
     differs = now != there
     for name in {"effect", "low", "high", "p", "p_holm", "detectable"} & {*now}:
         one, other = (pd.to_numeric(table[name], errors="coerce") for table in (now, there))
         digit = 10.0 ** (np.floor(np.log10(one.abs().clip(lower=1e-300))) - 3)  # of four
         differs[name] &= ~((one - other).abs() <= 1.01 * digit.clip(lower=1e-9))
-    return list(dict.fromkeys(now.loc[differs.any(axis=1), "claim_id"]))
+    return not differs.any(axis=None)
 
 
 def check() -> None:

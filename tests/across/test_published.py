@@ -82,8 +82,9 @@ def test_a_level_that_was_not_run_has_the_only_other_one_beside_it_and_says_so(m
     rows = published.joined()
     rows = rows[(rows["table"] == "Table 4 (supp)") & (rows["metric"] == "R@1") & rows["ours"].notna()]
     assert {ours.value for ours in rows["ours"]} == {50.0}
-    text = published.beside(rows, "pfml").data
-    assert "| PFML at dim = 16 for dim = 64 |" in text and "/ 50.0 |" in text
+    shown = published.beside(rows, "pfml").reset_index()
+    assert set(shown["method"]) == {"PFML at dim = 16"} and shown["R@1"].str.endswith("/ 50.0").all()
+    assert shown["published on"].str.contains("64-dim").all()
 
 
 def test_models_of_folds_stand_beside_what_is_scored_as_they_are(monkeypatch):
@@ -96,11 +97,11 @@ def test_models_of_folds_stand_beside_what_is_scored_as_they_are(monkeypatch):
     assert len(rows) and all(folds[row.split_or_setting] == row.ours.value for row in rows.itertuples())
 
 
-def test_a_heading_says_what_differs_and_whose_settings_were_searched(joined_with):
+def test_beside_a_number_stands_what_differs_and_whose_settings_were_searched(joined_with):
     searched = dataclasses.replace(made({"PFML": 90.0}), searches={"PFML": {"trials": 16}})
     rows = joined_with(searched).reset_index()
-    text = published.beside(rows, "pfml").data
-    said = ("ResNet50, 512 dimensions", "dimensions 64", "150 steps", "16 trials", "a direction only")
+    text = published.beside(rows, "pfml").to_string()
+    said = ("ResNet50, 512 dimensions", "150 steps", "16 trials", "a direction only")
     assert all(part in text for part in said)
 
 
@@ -117,10 +118,11 @@ def test_the_order_of_the_methods_is_compared(joined_with, order, tau):
     assert deviations.groupby("comparison")[["theirs", "ours"]].mean().abs().to_numpy().max() < 1e-9
 
 
-def test_without_any_table_of_ours_it_says_so(monkeypatch):
+def test_without_any_table_of_ours_nothing_is_joined(monkeypatch):
     monkeypatch.setattr(stored, "stored", lambda name: [])
     rows = published.joined()
     assert rows["ours"].isna().all() and len(rows) > 2000
-    assert "has a counterpart in results/ so far" in published.beside(rows, "ccp").data
-    table = published.without_counterpart(rows).data
-    assert table.count("<tr>") == len(rows[["paper", "table"]].drop_duplicates()) and "MAP@R" in table
+    assert published.beside(rows, "ccp").empty
+    table = published.counterparts(rows)
+    assert len(table) == len(rows[["paper", "table"]].drop_duplicates())
+    assert table["rows"].sum() == len(rows) and not table["joined"].any()
