@@ -181,15 +181,18 @@ def test_torch_func_grad(name):
 
 def assert_same_in(batches, plain, traced, tolerance=1e-10):
     """The values and gradients of a loss and of what a compiler made of it, over batches."""
+    moves = False
     for which, z, second in batches:
         found = []
         for loss in (traced, plain):
             value = loss(z, second)
             slopes = torch.autograd.grad(value, [z, *loss.parameters()], materialize_grads=True)
             found.append([value, *slopes])
-        assert found[1][0].isfinite() and any(slope.any() for slope in found[1][1:])
+        assert found[1][0].isfinite()
+        moves |= any(slope.any() for slope in found[1][1:])
         for actual, expected in zip(*found, strict=True):
             assert (actual - expected).abs().max() <= tolerance * expected.abs().max().clamp_min(1e-9), which
+    assert moves
 
 
 COMPILED = [("aot_eager", name, name in LONG_TO_COMPILE) for name in WHOLE]
