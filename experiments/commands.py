@@ -47,6 +47,12 @@ def data_fetch(options: argparse.Namespace) -> None:
     downloads.fetch(options.name)
 
 
+def data_convert(options: argparse.Namespace) -> None:
+    from experiments.networks import convert
+
+    print(convert.convert(options.wheel))
+
+
 def backbones(options: argparse.Namespace) -> None:
     import pandas as pd
 

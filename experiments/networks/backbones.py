@@ -29,13 +29,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from experiments.files import data_root, sha256
+from experiments.networks import convert
 from experiments.networks.bn_inception import MODULES, URL, BNInception
 
 # sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
 # first eight digits of theirs in their names.
 KNOWN_WEIGHTS = (
     "102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",  # squeezenet1_1_in1k.safetensors
-    "db307f0f59caa1fed268532af80a847a543d5c121559de7b36a1e3e86d9cf60b",  # mobilenet_v2_in1k_features.safetensors
+    convert.SHA256,  # mobilenet_v2_in1k_features.safetensors
 )
 # weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
 SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")

