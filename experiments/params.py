@@ -248,7 +248,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     _validated(study.params, given, whole=False)
     given = {name: value for name, value in given.items() if value != defaults[name]}
     profile = given.get("profile", "quick")
-    choice = {name: given[name] for name in ("dataset", "protocol") if name in given}
+    choice: dict[str, Any] = {name: given[name] for name in ("dataset", "protocol") if name in given}
     layers = _layers(study, given)
     decided = _merged(layers)
     values = {name: decided[name] for name, default in defaults.items() if default is None and name in decided} | given
