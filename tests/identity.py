@@ -15,7 +15,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -142,12 +141,11 @@ def on_record() -> dict[tuple[str, ...], dict]:
 def table() -> dict[tuple[str, ...], dict]:
     """The committed rows by kind: `tolerance`, and VALUES as lists of numbers."""
     with TABLE.open(newline="", encoding="utf-8") as file:
-        return {tuple(row[name] for name in KIND): _numbers(row) for row in csv.DictReader(file)}
-
-
-def _numbers(row: dict) -> dict:
-    values = {name: [float(word) for word in row[name].split()] for name in VALUES}
-    return values | {"tolerance": float(row["tolerance"])}
+        return {
+            tuple(row[name] for name in KIND): {name: [*map(float, row[name].split())] for name in VALUES}
+            | {"tolerance": float(row["tolerance"])}
+            for row in csv.DictReader(file)
+        }
 
 
 def moved(row: dict, found: dict[str, list[float]]) -> list[str]:
@@ -168,7 +166,7 @@ def main(write: bool) -> None:
     if write:
         known |= {kind: spec for kind, spec in on_record().items() if kind not in known}
         SPECS.write_text("".join(json.dumps(spec) + "\n" for spec in known.values()), encoding="utf-8")
-    with _empty_cache():
+    with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, {"DMLREPRO_CACHE": cache}):
         for kind, spec in known.items():
             found, before = first_steps(scaled(spec)), old.get(kind)
             if words := ["new"] if before is None else moved(before, found):
@@ -178,12 +176,6 @@ def main(write: bool) -> None:
     if write:
         with TABLE.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows([[*KIND, "tolerance", *VALUES], *rows])
-
-
-@contextlib.contextmanager
-def _empty_cache() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"DMLREPRO_CACHE": folder}):
-        yield
 
 
 if __name__ == "__main__":

@@ -146,21 +146,15 @@ def compared(mine: str, trials: dict, own: int, means: dict[str, float] = MEANS,
     return your_loss.comparisons(results.frame(rows), params_of(mine, "small"), trials, found, finished)
 
 
-def test_verdicts_over_ten_seeds(mine):
+def test_verdicts_over_ten_seeds_rest_on_losses_that_were_tuned_alike_and_learned_and_on_no_outdated_runs(mine):
     table = compared(mine, dict.fromkeys(("ProxyAnchor", "Triplet", "PFML"), 16), 16)
     assert dict(table["verdict"]) == {"Triplet": "better", "ProxyAnchor": "equivalent", "PFML": "worse"}
     assert table.loc["ProxyAnchor", ["difference", "low", "high"]].tolist() == [0, 0, 0]
     assert set(table["seeds"]) == {10} and list(table.index) == ["Triplet", "ProxyAnchor", "PFML"]
-
-
-def test_losses_that_were_not_tuned_alike_are_not_compared(mine):
     table = compared(mine, {"ProxyAnchor": 16, "Triplet": 16}, 16)
     assert table.loc["PFML", "verdict"] == "inconclusive" and "unequal tuning budget" in table.loc["PFML", "reason"]
     assert table.loc["Triplet", "verdict"] == "better"
     assert set(compared(mine, {}, 0)["verdict"]) == {"inconclusive"}
-
-
-def test_no_verdict_rests_on_outdated_runs_or_on_a_loss_that_has_not_learned(mine):
     outdated = compared(mine, {"Triplet": 16}, 16, finished=[SimpleNamespace(stale=True)])
     assert set(outdated["verdict"]) == {"outdated runs"}
     not_learned = compared(mine, {"Triplet": 16}, 16, MEANS | {START: 30.0})

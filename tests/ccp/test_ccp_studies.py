@@ -8,7 +8,6 @@ import torch
 from planned import planned
 
 from experiments.ccp import ablations, cost, geometry, methods, retrieval
-from experiments.report import catalogue
 from experiments.training import runs
 
 TINY = {"steps": 6, "eval_every": 1, "seeds": 1, "problem_patience": 1, "batch_size": 16, "proxies_per_class": 2}
@@ -87,21 +86,16 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
     assert counted["C=20", "proxy_megabytes"] == pytest.approx(20 * 4 * 128 * 4 / 1e6)
 
 
-@pytest.mark.parametrize(
-    ("values", "lengths"),
-    [
+def test_problems_of_several_lengths_end_with_the_run():
+    for values, lengths in (
         ({}, [10, 30, 60]),
         ({"steps": 20}, [10, 20]),  # as many steps as the run has are a single problem
         ({"losses": ["C1"]}, []),
         ({"profile": "paper"}, []),
-    ],
-)
-def test_problems_of_several_lengths_end_with_the_run(values, lengths):
-    study = catalogue.find("44")
-    specs = study.specs_untrained(study.configured(values))
-    varied = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
-    assert sorted({spec.algorithm_options["problem_steps"] for spec in varied}) == lengths
-    assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())
+    ):
+        varied = [spec for spec in planned("44", **values)[1] if spec.setting.startswith("problem_steps=")]
+        assert sorted({spec.algorithm_options["problem_steps"] for spec in varied}) == lengths
+        assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())
 
 
 def test_the_gains_of_ccp_are_paired_by_seed():

@@ -50,11 +50,3 @@ def test_the_regulariser_and_the_offsets_of_finished_runs():
     found = {row["metric"]: row["value"] for row in solved.rows}
     assert found["field_gradient"] < 0.02 and found["MAP@R"] == run.metric("MAP@R")
     assert found["field_offset"] != value["MFCWMS", "lambda=0", "field_offset"]
-
-
-def test_the_first_epochs_are_runs_of_the_same_steps_that_end_sooner():
-    _, specs = planned("37", seeds=1, epochs=4)
-    one = {spec.setting: spec for spec in specs if spec.method == "MFCont"}
-    whole = one["lambda=0"]
-    assert one["lambda=0;epochs=2"] == whole.replace(epochs=2, setting="lambda=0;epochs=2")
-    assert whole.epochs > 2 and whole.loss_options["regularization"] == 0

@@ -10,7 +10,7 @@ from experiments.analysis import judging
 from experiments.meanfield import conventional, growth
 from experiments.meanfield.claims import TESTS
 from experiments.report import catalogue
-from experiments.training import batches, loop
+from experiments.training import batches
 
 
 @pytest.mark.parametrize(
@@ -26,18 +26,6 @@ from experiments.training import batches, loop
 )
 def test_training_ends_once_patience_is_spent(values, patience, expected):
     assert conventional.stopped_at(values, patience) == expected
-
-
-@pytest.mark.parametrize("patience", [1, 3])
-def test_the_beginning_of_a_curve_is_the_run_that_stops(patience):
-    """What is read off one long run is what the loop does when it has the patience."""
-    spec = TINY.replace(steps=12, eval_every=1, monitor="MAP@R", keep_history=True, lr=0.05)
-    whole, stopped = (
-        [row["value"] for row in loop.train(variant).rows if (row["selection"], row["metric"]) == ("every", "MAP@R")]
-        for variant in (spec, spec.replace(patience=patience))
-    )
-    assert whole[: conventional.stopped_at(whole, patience)] == stopped
-    assert len(stopped) < len(whole) or patience == 3
 
 
 def finished(values, setting="", steps_per_epoch=None):

@@ -50,33 +50,6 @@ def test_a_run_of_table_2_is_the_released_command(row):
             "probabilistic.log_temperature": float(row["t_lr_x"]) * LR,
         }
     )
-    # Table 1 has the same loss, without omega for EL-nivMF alone, in Roth et al.'s pipeline
-    plain = {spec.method: spec for spec in specs if not spec.setting and spec.seed == 0}
-    assert plain[JOINT] == spec.replace(setting="", epochs=150, batch_size=112, lr_drop_epochs=(), lr_drop=0.5)
-    alone = dict(spec.loss_options)
-    del alone["omega"]
-    assert plain["EL-nivMF"].loss_options == alone
-    assert list(plain["EL-nivMF"].loss_lr.values()) == list(spec.loss_lr.values())
-    assert plain["MultiSimilarity"].loss_options["beta"] == 40
-    assert plain["ProxyNCA++"].loss_options == {"temperature": 1 / 9}  # scale 3 of both unit vectors
-    assert plain["ProxyNCA++"].loss_lr == plain["Margin"].loss_lr == pytest.approx({"*": 50 * LR})
-
-
-@pytest.mark.parametrize("row", printed("ablation_runs.csv"), ids=lambda row: row["method"])
-@pytest.mark.parametrize("dataset, epochs", [("cub", 50), ("cars", 150)])
-def test_a_run_of_the_ablation_is_the_released_one(row, dataset, epochs):
-    params, specs = planned("22", "paper", dataset=dataset)
-    spec = next(spec for spec in specs if spec.method == row["method"] and not spec.setting)
-    assert (params.protocol, spec.epochs, spec.batch_size, spec.embedding_size) == ("roth", epochs, 106, 512)
-    assert (spec.optimizer, spec.lr, spec.weight_decay, spec.freeze_batchnorm) == ("adam", LR, 4e-4, True)
-    options = dict(spec.loss_options)
-    assert options.pop("distance") and options.pop("num_samples", None) == (10 if row["method"] == "EL-nivMF" else None)
-    kappa0 = float(row["kappa0"])
-    assert options == {"concentration": kappa0, "temperature": float(row["t0"]), "embedding_scale": 150}
-    rates = {"proxies": 5000 * LR, "log_temperature": 500 * LR}
-    if row["kappa_lr_x"]:
-        rates["log_concentrations"] = float(row["kappa_lr_x"]) * LR / kappa0
-    assert spec.loss_lr == pytest.approx(rates)
 
 
 def test_what_the_reader_gives_wins():
