@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from tiny import TINY
 
@@ -65,8 +66,6 @@ def test_differences_of_curves_are_paired_by_seed():
 
 
 def test_exponents_are_slopes_and_the_claim_is_judged():
-    import pandas as pd
-
     powers = {"Cont": 2.0, "CWMS": 1.9, "MFCont": 1.0, "MFCWMS": 0.8}
     costs = pd.DataFrame(
         {"method": name, "samples": n, "repetition": r, "seconds": 1e-6 * (1 + 0.01 * r) * max(n, 2000) ** power}
@@ -84,8 +83,6 @@ def test_exponents_are_slopes_and_the_claim_is_judged():
 
 
 def test_no_exponent_of_sizes_at_which_a_call_itself_costs():
-    import pandas as pd
-
     costs = pd.DataFrame({"method": "Cont", "samples": [250, 500, 4000], "repetition": 0, "seconds": [1.0, 1.1, 9.0]})
     assert growth.exponents(costs).empty
     assert conventional.growth_rows(costs, catalogue.find("32").configured({})).empty

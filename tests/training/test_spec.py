@@ -26,7 +26,6 @@ TAIL = {"train_from": "block3", "image_size": 24, "test_resize": 28, "cached_vie
         ({"eval_every": 0}, "eval_every must be a positive whole number or None, got 0"),
         ({"batch_size": 2.5}, "batch_size must be a positive whole number, got 2.5"),
         ({"seed": 0.5}, "seed must be a whole number from 0 up, got 0.5"),
-        ({"head_lr": 0.0}, "head_lr must be positive and finite or None, got 0.0"),
         ({"loss_lr": {"proxies": -0.1}}, r"loss_lr\['proxies'\] must be finite and at least 0, got -0.1"),
         ({"loss_lr": {"centers": 1.0}}, r"loss_lr names \['centers'\], but .* has the parameters \['proxies'\]"),
         ({"loss_clip_value": 0}, "loss_clip_value must be positive"),
