@@ -9,7 +9,6 @@ kind, and five published ones with what no recorded run has: warm-up, drops of t
 the norm. `--write` adds what the record has gained and keeps tolerances. No cache of runs is asked.
 """
 
-import contextlib
 import csv
 import json
 import os
@@ -104,22 +103,18 @@ def first_steps(spec: RunSpec) -> dict[str, list[float]]:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norms.append(float(torch.stack([gradient.double().norm() for gradient in gradients]).norm()))
 
-    hook = register_optimizer_step_pre_hook(observe)
+    hook, clip = register_optimizer_step_pre_hook(observe), chance_constrained.clip_to_unit_ball
     try:
-        with mock.patch.object(torch.cuda, "is_available", return_value=False), inside_the_ball():
+        # CCP's points a hundredth shorter. A proxy that starts at a sample has norm 1 and may have distance 0 from one
+        # of the batch: rounding would decide whether it is clipped, and whether the pair is violated
+        shorter = mock.patch.object(chance_constrained, "clip_to_unit_ball", lambda vectors: 0.99 * clip(vectors))
+        with mock.patch.object(torch.cuda, "is_available", return_value=False), shorter:
             outcome = loop.train(spec)
     finally:
         hook.remove()
     scores = {row["metric"]: row["value"] for row in outcome.rows}
     shown = [] if spec.loss else [scores["R@1"], scores["MAP@R"]]
     return {"losses": outcome.losses.tolist(), "gradients": norms, "scores": shown}
-
-
-def inside_the_ball() -> contextlib.AbstractContextManager:
-    """CCP's points a hundredth shorter. A proxy that starts at a sample has norm 1 and may have distance 0 from one of
-    the batch: rounding would decide whether it is clipped, and whether the pair is violated."""
-    real = chance_constrained.clip_to_unit_ball
-    return mock.patch.object(chance_constrained, "clip_to_unit_ball", lambda vectors: 0.99 * real(vectors))
 
 
 def specs() -> dict[tuple[str, ...], dict]:

@@ -5,6 +5,7 @@ import math
 import pandas as pd
 import pytest
 import torch
+from made_for_claims import rows
 from planned import planned
 
 from experiments.ccp import ablations, cost, geometry, methods, retrieval
@@ -100,14 +101,9 @@ def test_problems_of_several_lengths_end_with_the_run():
 
 def test_the_gains_of_ccp_are_paired_by_seed():
     names = [f"{loss}{form}" for loss in methods.LOSSES for form in ("", "-CCP-L")]
-    rows = [
-        {"method": name, "seed": seed, "value": 10.0 * seed + (seed + 1) * name.endswith("-L"), "setting": ""}
-        for name in names
-        for seed in range(3)
-    ]
-    fixed = {"metric": "MAP@R", "dataset": "cub-subset", "backbone": "squeezenet1_1", "selection": "last", "step": 1}
-    fixed |= {"paper": "ccp", "experiment": "41_ccp_retrieval", "profile": "small", "dim": 128}
-    (axis,) = retrieval.gains(pd.DataFrame(rows).assign(**fixed, protocol="conventional")).axes
+    values = {name: [10.0 * seed + (seed + 1) * name.endswith("-L") for seed in range(3)] for name in names}
+    table = pd.DataFrame(row for name in names for row in rows(name, values[name], metric="MAP@R"))
+    (axis,) = retrieval.gains(table).axes
     means = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"]
     assert means == pytest.approx([2.0] * len(methods.LOSSES))  # of 1, 2 and 3: the seeds' own level counts nothing
     assert axis.lines[0].get_xdata() == pytest.approx([2 - 2.484, 2 + 2.484], abs=1e-3)

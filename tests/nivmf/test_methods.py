@@ -19,12 +19,11 @@ from experiments.training.builders import build_loss
 LR = 1e-5  # of the network in every released run
 
 
-def printed(name: str) -> list[dict]:
-    with open(Path(__file__).with_name(name), encoding="utf8") as file:
-        return list(csv.DictReader(file))
+with open(Path(__file__).with_name("released_runs.csv"), encoding="utf8") as file:
+    RELEASED = list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("row", printed("released_runs.csv"), ids=lambda row: f"{row['dataset']}-{row['dim']}")
+@pytest.mark.parametrize("row", RELEASED, ids=lambda row: f"{row['dataset']}-{row['dim']}")
 def test_a_run_of_table_2_is_the_released_command(row):
     _, specs = planned("20", "paper", dataset=row["dataset"], embedding_size=int(row["dim"]))
     scheduled = [spec for spec in specs if spec.setting == TABLE_2]

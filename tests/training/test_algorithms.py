@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from example_tables import EXAMPLE
 from tiny import PLM as STEPS_OF_PLM
 from tiny import TINY
 
 from experiments.analysis import results
 from experiments.datasets import manifests
-from experiments.params import Params
-from experiments.study import Study
 from experiments.training import batches, inference, loop, runs
 from experiments.training.algorithms import momentum, momentum_encoder, pseudo_labels
 
 TEACHER = TINY.replace(algorithm="momentum", algorithm_options={"momentum": 0.9})
-EXAMPLE = Study("99_example", Params)
 
 
 def states_of(network) -> dict:

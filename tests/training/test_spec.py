@@ -28,7 +28,6 @@ TAIL = {"train_from": "block3", "image_size": 24, "test_resize": 28, "cached_vie
         ({"seed": 0.5}, "seed must be a whole number from 0 up, got 0.5"),
         ({"loss_lr": {"proxies": -0.1}}, r"loss_lr\['proxies'\] must be finite and at least 0, got -0.1"),
         ({"loss_lr": {"centers": 1.0}}, r"loss_lr names \['centers'\], but .* has the parameters \['proxies'\]"),
-        ({"loss_clip_value": 0}, "loss_clip_value must be positive"),
         ({"weight_decay": math.nan}, "weight_decay must be finite and at least 0, got nan"),
         ({"lr_drop": 2.0}, r"lr_drop must be a factor in \(0, 1\], got 2.0"),
         ({"lr_drop_epochs": (1.0, -2.0)}, r"lr_drop_epochs\[1\] must be finite and at least 0"),
