@@ -1,6 +1,7 @@
 """Figures of the plane: potentials with their forces, samples with their proxies."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,7 +31,8 @@ def field(
     with panels(len(potentials), height, width, grid=False, sharey=True) as (figure, axes):
         pale = seaborn.light_palette("#2C7FB8", as_cmap=True, reverse=True)  # arrows stay visible on all of it
         for axis, (name, values) in zip(axes, potentials.items()):
-            levels = np.linspace(*np.quantile(values, [0.02, 0.98]), 13)
+            low, high = np.quantile(values, [0.02, 0.98])
+            levels = np.linspace(low, high, 13)
             drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")
             ticks = levels[[0, 6, 12]]
             bar = figure.colorbar(drawn, ax=axis, location="bottom", label=titles[2], ticks=ticks, aspect=30)
@@ -38,7 +40,7 @@ def field(
             for tick, side in zip(marks, ("left", "center", "right")):
                 tick.label1.set(horizontalalignment=side)  # centred labels at the ends would meet the neighbour's
             arrows(axis, x, y, forces[name])
-            axis.scatter(*points.T, color="white", edgecolor="black", s=46, zorder=3)
+            axis.scatter(points[:, 0], points[:, 1], color="white", edgecolor="black", s=46, zorder=3)
             axis.set(title=name, xlabel=titles[0], aspect="equal")
         axes[0].set_ylabel(titles[1])
     return described(figure, f"Maps of the {titles[2]} over {titles[0]} and {titles[1]}: {listed(potentials)}.")
@@ -66,8 +68,8 @@ def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
             for number, shade in zip(range(len(state["converged"])), PALETTE):
                 own = points[labels == number]
                 axis.scatter(own[:, 0], own[:, 1], s=5, color=shade, alpha=0.35, linewidth=0)
-                converged = {"marker": "s", "s": 46, "facecolor": shade, "edgecolor": "black"}
-                following = {"marker": "o", "s": 60, "facecolor": "none", "edgecolor": shade}
+                converged: dict[str, Any] = {"marker": "s", "s": 46, "facecolor": shade, "edgecolor": "black"}
+                following: dict[str, Any] = {"marker": "o", "s": 60, "facecolor": "none", "edgecolor": shade}
                 for name, look in (("converged", converged), ("next", following)):
                     label = f"{name} proxies" if not number else None
                     axis.scatter(*state[name][number].T, label=label, linewidth=1.5, **look)
