@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from dmlrepro.extras import require
 from experiments import variables
 
 TEMPORARY = ".dmlrepro-"  # how the names of temporary folders begin
@@ -166,24 +165,37 @@ def signed(entries: Mapping[str, Any]) -> str:
     return json.dumps(others | {SIGNATURE: digest}, indent=1) + "\n"
 
 
+def read_signed(path: Path, remedy: str) -> dict[str, Any]:
+    """What a signed JSON file holds; ValueError names the file and says the remedy where it is not what was written."""
+    content = read_json(path, remedy)
+    if not isinstance(content, dict) or signed(content) != path.read_text(encoding="utf8"):
+        raise ValueError(f"{path} is not what was written: its sha256 is not the one that it holds; {remedy}")
+    return content
+
+
 def write_checksums(folder: Path) -> None:
-    """List the sha256 of every file of a folder in its SHA256SUMS, for `check_checksums`."""
+    """List the sha256 of every file of a folder in its SHA256SUMS, for `damage`."""
     (folder / SUMS).write_text("".join(f"{line}\n" for line in _sums(folder)), encoding="utf8")
 
 
-def check_checksums(folder: Path) -> None:
-    """ValueError unless a folder holds the files that its SHA256SUMS lists and no others.
+def damage(folder: Path) -> str:
+    """Why a folder is not one of the files that its SHA256SUMS lists and no others; "" where it is.
 
     This finds accidents. Whoever changes a file on purpose can write its new sum as well.
     """
+    states = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
+    return _damage_of(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
+
+
+@functools.cache
+def _damage_of(folder: Path, state: tuple) -> str:  # the sums of 30 GB of images take half a minute
     try:
         listed, present = (folder / SUMS).read_text(encoding="utf8").splitlines(), _sums(folder)
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"its checksums cannot be compared: {error}") from error
+        return f"its checksums cannot be compared: {error}"
     if wrong := sorted({line.partition("  ")[2] or SUMS for line in set(listed) ^ set(present)}):
-        raise ValueError(f"{', '.join(wrong)}: not what {SUMS} lists")
-    if not listed:
-        raise ValueError(f"{SUMS} lists nothing")
+        return f"{', '.join(wrong)}: not what {SUMS} lists"
+    return "" if listed else f"{SUMS} lists nothing"
 
 
 def _sums(folder: Path) -> list[str]:
@@ -200,53 +212,29 @@ def quarantine(path: Path, reason: object) -> None:
     warnings.warn(f"{path} is damaged ({reason}); it is now called {aside.name} and made anew", stacklevel=2)
 
 
-def find_repository() -> Path | None:
+def repository_root() -> Path:
     """The repository: the nearest folder at or above the working directory whose pyproject.toml is this project's, else
-    the checkout that this package is imported from; None where it is installed and no repository is around."""
+    the clone that this package is imported from."""
     return _repository_above(Path.cwd())
 
 
 @functools.cache  # every RunSpec asks for it
-def _repository_above(here: Path) -> Path | None:
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[1]):
+def _repository_above(here: Path) -> Path:
+    for folder in (here, *here.parents):
         project = folder / "pyproject.toml"
-        ours = project.is_file() and PROJECT.search(project.read_bytes())
-        if ours and (folder / "dmlrepro").is_dir():
+        if project.is_file() and PROJECT.search(project.read_bytes()) and (folder / "dmlrepro").is_dir():
             return folder
-    return None
-
-
-def repository_root() -> Path:
-    """The repository, for what only it holds: results, published tables, notebooks.
-
-    Raises:
-        FileNotFoundError: there is none, see `find_repository`.
-    """
-    if (folder := find_repository()) is None:
-        raise FileNotFoundError(f"no dmlrepro repository at or above {Path.cwd()}; change into a clone of it")
-    return folder
+    return Path(__file__).resolve().parents[1]
 
 
 def data_root() -> Path:
-    """Where data sets and weights lie: environment variable DMLREPRO_DATA, relative to the repository; else data/ in
-    the repository or, without one, in the user's cache folder."""
-    return _folder("DMLREPRO_DATA", "data", "data")
+    """Where data sets and weights lie: environment variable DMLREPRO_DATA, relative to the repository, else data/."""
+    return repository_root() / (variables.folder("DMLREPRO_DATA") or "data")
 
 
 def cache_root() -> Path:
-    """Where rendered, decoded and trained things lie: DMLREPRO_CACHE, relative to the repository; else .cache/ in the
-    repository or, without one, the user's cache folder (~/.cache/dmlrepro on Linux)."""
-    return _folder("DMLREPRO_CACHE", ".cache", "")
-
-
-def _folder(variable: str, in_repository: str, in_user_cache: str) -> Path:
-    repository, chosen = find_repository(), variables.folder(variable)
-    if repository or chosen:
-        return (repository or Path.cwd()) / (chosen or in_repository)
-    require("platformdirs")
-    import platformdirs
-
-    return platformdirs.user_cache_path("dmlrepro", appauthor=False) / in_user_cache
+    """Where rendered, decoded and trained things lie: DMLREPRO_CACHE, relative to the repository, else .cache/."""
+    return repository_root() / (variables.folder("DMLREPRO_CACHE") or ".cache")
 
 
 def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
@@ -255,7 +243,7 @@ def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
     Of several processes that want it at once one builds, the others wait. Its checksums are compared once per process,
     and again where a file has changed; what does not agree is set aside and built anew.
     """
-    if not place.is_dir() or _damage(place):
+    if not place.is_dir() or damage(place):
         with locked(place):
             if not is_sound(place):
                 with atomic_write(place) as made:
@@ -267,23 +255,9 @@ def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
 
 def is_sound(place: Path) -> bool:
     """Whether a folder that `write_checksums` has sealed is there; what does not agree with its sums is set aside."""
-    if place.is_dir() and (reason := _damage(place)):
+    if place.is_dir() and (reason := damage(place)):
         quarantine(place, reason)
     return place.is_dir()
-
-
-def _damage(folder: Path) -> str:
-    states = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
-    try:
-        _check_once(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
-    except (OSError, ValueError) as error:
-        return str(error)
-    return ""
-
-
-@functools.cache
-def _check_once(folder: Path, state: tuple) -> None:  # the sums of 30 GB of images take half a minute
-    check_checksums(folder)
 
 
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:

@@ -41,8 +41,6 @@ class Study:
     measures: (a finished run, its parameters) -> what is measured on its weights alone, rows that the table holds too.
     claims: all tests of its paper's claims by claim id; none where it settles none.
     ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
-    ranked: the paper's own methods in a table of many losses under equal conditions, from which the README says who
-        leads; none in other tables.
     paper: the id of its paper.
     profiles: what it has otherwise than the recipes of profiles.py, {profile, "*" for all: {parameter: value}}.
     shared: the same of all notebooks of its paper; `profiles` win.
@@ -67,7 +65,6 @@ class Study:
     measures: Callable[..., list] = nothing
     claims: Mapping[str, ClaimTest] = field(default_factory=dict)
     ratios: Callable[..., pd.DataFrame] | None = None
-    ranked: tuple[str, ...] = ()
     paper: str = "together"
     profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     shared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -114,7 +114,7 @@ def sealed(tmp_path):
     (folder / "a").write_text("first")
     (folder / "b").write_text("second")
     files.write_checksums(folder)
-    files.check_checksums(folder)
+    assert files.damage(folder) == ""
     return folder
 
 
@@ -122,16 +122,14 @@ def sealed(tmp_path):
 @pytest.mark.parametrize("name", ["a", files.SUMS])
 def test_a_damaged_file_of_a_sealed_folder_is_found(sealed, name, damage):
     (sealed / name).write_bytes(damage((sealed / name).read_bytes()))
-    with pytest.raises(ValueError, match=r"not what SHA256SUMS lists|cannot be compared|lists nothing"):
-        files.check_checksums(sealed)
+    assert re.search("not what SHA256SUMS lists|cannot be compared|lists nothing", files.damage(sealed))
 
 
 @pytest.mark.parametrize("name", ["a", files.SUMS, "c"])
 def test_a_file_that_is_missing_or_one_too_many_is_found(sealed, name):
     path = sealed / name
     path.unlink() if path.exists() else path.touch()
-    with pytest.raises(ValueError, match=name):
-        files.check_checksums(sealed)
+    assert name in files.damage(sealed)
 
 
 def test_the_sums_are_those_of_coreutils(sealed):
@@ -198,31 +196,6 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path):
 
 
 # Places
-
-
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """The package as if in site-packages, a user's folder as the working directory, and their cache folder."""
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "site-packages" / "dmlrepro" / "files.py"))
-    (tmp_path / "site-packages" / "dmlrepro").mkdir(parents=True)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    monkeypatch.delenv("DMLREPRO_CACHE")
-    monkeypatch.delenv("DMLREPRO_DATA", raising=False)
-    return tmp_path
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME moves the user's cache folder on Linux only")
-def test_without_a_repository_things_are_kept_in_the_users_cache_folder_or_in_a_chosen_one(installed, monkeypatch):
-    assert files.cache_root() == installed / "user" / "dmlrepro"
-    assert files.data_root() == installed / "user" / "dmlrepro" / "data"
-    monkeypatch.setenv("DMLREPRO_CACHE", "kept")  # counts from the working directory
-    assert files.cache_root() == installed / "work" / "kept"
-    assert files.find_repository() is None
-    with pytest.raises(FileNotFoundError, match="change into a clone"):
-        files.repository_root()
-    assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}
 
 
 def test_a_machine_without_git_knows_no_commit(monkeypatch):

@@ -32,6 +32,7 @@ from experiments.datasets.manifests import Manifest, is_own
 from experiments.files import cache_root, kept_folder
 
 CROP_ATTEMPTS = 10  # as many as torchvision's RandomResizedCrop makes
+RATIO = (3 / 4, 4 / 3)  # width over height of a crop
 LONGEST = 50  # times the short side: a line of 1 x 10,000 pixels, enlarged to a usable height, would fill the disk
 EXIF_ORIENTATION = 0x0112
 
@@ -96,25 +97,22 @@ def train_batch(
     generator: torch.Generator,
     *,
     scale: tuple[float, float] = (0.16, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    flip: bool = True,
     rows: slice = slice(None),
 ) -> Tensor:
     """Random resized crops, each mirrored with probability 1/2: uint8 (B, C, size, size).
 
-    scale and ratio bound the area of a crop (fraction of the image) and its width over height, log-uniform, as in
-    torchvision's RandomResizedCrop; the defaults are those of Musgrave et al. 2020. rows selects a part of the batch:
-    only that is made, with the pixels it would have in the whole batch.
+    scale bounds the area of a crop (fraction of the image); its width over height is log-uniform within RATIO, as in
+    torchvision's RandomResizedCrop. The default is that of Musgrave et al. 2020. rows selects a part of the batch: only
+    that is made, with the pixels it would have in the whole batch.
     """
     indices = torch.as_tensor(indices)
-    boxes = random_boxes(store.sizes[indices], generator, scale, ratio)[rows]
+    boxes = random_boxes(store.sizes[indices], generator, scale, RATIO)[rows]
     mirrored = (torch.rand(len(indices), generator=generator) < 0.5)[rows]
     indices = indices[rows]
     batch = _empty(store, len(indices), size)
     for out, index, (top, left, height, width) in zip(batch, indices.tolist(), boxes.tolist()):
         out.copy_(_resize(store[index][None, :, top : top + height, left : left + width], (size, size))[0])
-    if flip:
-        batch[mirrored] = batch[mirrored].flip(-1)
+    batch[mirrored] = batch[mirrored].flip(-1)
     return batch
 
 

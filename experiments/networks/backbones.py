@@ -41,7 +41,7 @@ KNOWN_WEIGHTS = (
 # weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
 SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
 TORCHVISION = ("squeezenet1_1", "mobilenet_v2", "googlenet", "resnet18", "resnet50")
-CLASSIFIERS = ("avgpool", "classifier", "dropout", "fc")  # children that follow the feature maps
+CLASSIFIERS = ("aux1", "aux2", "avgpool", "classifier", "dropout", "fc")  # children beside and behind the feature maps
 POOLINGS = ("avg", "max", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
@@ -63,14 +63,13 @@ CATALOGUE = {
 class Preprocess:
     """What a network expects: (pixel * scale - mean) / std per channel, channels in the order RGB or (bgr) BGR.
 
-    `test_resize` and `crop`: short side and centre crop in pixels at test time; None: images are used as they are.
+    `crop`: the side in pixels at test time; None: any.
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     scale: float = 1 / 255
     bgr: bool = False
-    test_resize: int | None = 256
     crop: int | None = 224
 
 
@@ -387,20 +386,18 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
         return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
     if library == "own":
         half = (0.5,) * in_channels  # pixels to [-1, 1], images as they are
-        return model, Preprocess(half, half, test_resize=None, crop=None)
+        return model, Preprocess(half, half, crop=None)
     if library == "timm":
         try:
             model.reset_classifier(0, "")
         except AssertionError as error:
             raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
         config = model.pretrained_cfg
-        crop, mean, std = config["input_size"][-1], tuple(config["mean"]), tuple(config["std"])
-        return model, Preprocess(mean, std, test_resize=round(crop * 256 / 224), crop=crop)
-    stages = OrderedDict(itertools.takewhile(lambda child: child[0] not in CLASSIFIERS, model.named_children()))
-    stages = OrderedDict((child, stage) for child, stage in stages.items() if not child.lower().startswith("aux"))
-    if name == "googlenet":  # torchvision hides it in the argument transform_input
-        return nn.Sequential(stages), Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+        return model, Preprocess(tuple(config["mean"]), tuple(config["std"]), crop=config["input_size"][-1])
+    stages = {child: stage for child, stage in model.named_children() if child not in CLASSIFIERS}
+    # of GoogLeNet torchvision hides it in the argument transform_input
+    mean, std = ((0.5,) * 3,) * 2 if name == "googlenet" else ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    return nn.Sequential(OrderedDict(stages)), Preprocess(mean, std)
 
 
 @functools.cache

@@ -68,5 +68,4 @@ Retrieval = pfml_study(
         "small": {"small_dim": 64, "mlrc_steps": 150, "methods": TABLE_1},
         "paper": {"small_dim": 64, "mlrc_steps": 0, "methods": TABLE_1},
     },
-    ranked=("PFML",),
 )

@@ -89,7 +89,7 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     return {
         "spec": default,
         "ranges": searched_ranges(method),
-        "path": (search.folder(params.profile) or repository_root()) / params.search_name(name),
+        "path": search.folder(params.profile) / params.search_name(name),
         "fixed": tuple(method.param_lrs),
         "about": {"method": name, "methods": [name, *alike], "conditions": conditions},
     }
@@ -147,8 +147,8 @@ def outdated(folder: Path | None = None) -> dict[str, list[str]]:
         for path in provenance.table_paths(root / profile):
             named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
             sums = {entry["file"]: entry["sha256"] for entry in named.values()}
-            where = search.folder(profile, root)
-            if others := [file for file, digest in sums.items() if not where or _digest(where / file) != digest]:
+            where = root / profile / "searches"
+            if others := [file for file, digest in sums.items() if _digest(where / file) != digest]:
                 by_table[str(path.relative_to(root))] = others
     return by_table
 

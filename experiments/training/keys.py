@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from experiments.datasets import manifests
-from experiments.files import data_root, find_repository, read_json
+from experiments.files import data_root, read_json, repository_root
 from experiments.networks import backbones
 from experiments.training import batches, records, sources
 from experiments.training.device import device_for_training
@@ -101,9 +101,7 @@ def train_images(spec: RunSpec) -> int:
 def _digests_on_record() -> dict[str, dict]:
     """Of the images and weights of all stored runs: {"images": {data set: {"label noise/seed": digest}}, "weights":
     {network: {weights: digest}}, "train_images": {data set: count}}."""
-    root, known = find_repository(), ("images", "weights", "train_images")
-    path = root / "data" / "digests.json" if root else None
-    return read_json(path, "take it from git") if path and path.exists() else {name: {} for name in known}
+    return read_json(repository_root() / "data" / "digests.json", "take it from git")
 
 
 @functools.cache

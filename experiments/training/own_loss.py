@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import check_batch, whole_labels
-from dmlrepro.losses.recommended import PROXIES, groups
 from experiments.files import sha256
 
 CLASSES, PER_CLASS, DIM = 8, 4, 32  # of the batches that `refuse_unsound` tries
@@ -36,12 +35,6 @@ class OwnLoss(nn.Module):
         if not isinstance(self.loss, nn.Module):
             raise ValueError(f"{code['loss']} must give a torch module, got a {type(self.loss).__name__}")
         self.num_classes, self.embedding_size = num_classes, embedding_size
-
-    def parameter_groups(self, lr: float) -> list[dict]:
-        """Groups for an optimiser, lr being the network's rate: those of the loss itself, else its parameters at
-        PROXIES times the network's rate."""
-        own = getattr(self.loss, "parameter_groups", None)
-        return own(lr) if own else groups(self, {"*": PROXIES * lr})
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         labels = whole_labels(embeddings, labels)

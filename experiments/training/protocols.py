@@ -52,7 +52,6 @@ class Protocol:
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further settings of one benchmark
     samples_per_class: tuple[int, int] | None = None  # for losses on pairs and on proxies; None: the method's own
     folds: int = 0  # a method has so many models per seed, each validated on another part of the train classes
-    held_out: int = 0  # without folds: a search alone validates, on the last of so many parts of the train classes
     repeats: int = 5  # seeds
     trials: int = 0  # a search for a method's hyperparameters tries so many
 
@@ -121,7 +120,6 @@ PROTOCOLS = {
             "warmup_epochs": 0.0,
         },
         samples_per_class=(2, 2),
-        held_out=3,  # the released code of nivMF tunes on a validation split of 30 % of the classes
     ),
     "stml": Protocol(
         structure={"views": 2, "neighbours": 5, "samples_per_class": None},
@@ -149,7 +147,6 @@ PROTOCOLS = {
         settings=_CCP,
         by_dataset=_LARGE,
         samples_per_class=(4, 1),
-        held_out=3,
     ),
 }
 
@@ -191,21 +188,6 @@ def expand(
     if (spec.loss is None and spec.embedding_size is None) or not protocol.folds:
         return [spec]
     return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
-
-
-def validated(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> list[RunSpec]:
-    """The runs by which a search judges a spec: those of `expand` where they hold out classes, else one that does.
-
-    That one keeps its best evaluation on these classes, looks at the test set when it is done, and is counted by the
-    first alone. Arguments as in `expand`; ValueError for a protocol without validation classes.
-    """
-    protocol = with_folds(name)
-    runs = expand(spec, name, published=published, keep=keep)
-    if protocol.folds:
-        return runs
-    looks = {} if runs[0].eval_every or runs[0].eval_every_epochs else _ten_evaluations(spec)
-    part = {"fold": protocol.held_out - 1, "folds": protocol.held_out}
-    return [run.replace(monitor="MAP@R", restore_best=True, **part, **looks) for run in runs]
 
 
 def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> dict:
@@ -330,11 +312,12 @@ def _concatenated_scores(*models: Any) -> dict[str, float]:
 
 
 def with_folds(name: str) -> Protocol:
-    """A protocol that has validation classes, for its runs or for a search; ValueError when it has none."""
+    """A protocol whose runs hold out validation classes; ValueError when they hold out none."""
     protocol = find(name)
-    if not (protocol.folds or protocol.held_out):
-        others = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds or protocol.held_out)
+    validating = [known for known, protocol in PROTOCOLS.items() if protocol.folds or "fold" in protocol.structure]
+    if name not in validating:
         raise ValueError(
-            f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of {others}"
+            f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of "
+            f"{', '.join(validating)}"
         )
     return protocol

@@ -25,7 +25,6 @@ from experiments import variables
 from experiments.files import (
     cache_root,
     explained,
-    find_repository,
     locked,
     quarantine,
     read_json,
@@ -48,10 +47,8 @@ def folder() -> Path:
 
 
 def file_of(profile: str, notebook: str) -> Path | None:
-    """Where the runs of a notebook are stored; None for profile quick, which stores none, and outside a repository."""
-    if profile == "quick" or find_repository() is None:
-        return None
-    return folder() / profile / "runs" / f"{notebook}.jsonl"
+    """Where the runs of a notebook are stored; None for profile quick, which stores none."""
+    return None if profile == "quick" else folder() / profile / "runs" / f"{notebook}.jsonl"
 
 
 def files(profile_folder: Path | None = None) -> list[Path]:
@@ -91,9 +88,8 @@ def kind_of(line: Mapping) -> str:
 def versions(kind: str) -> dict[str, Any]:
     """What results/versions.json says of a kind of runs: `version`, that of the present code, `compatible`, those whose
     lines it takes, and `sources`, the versions of older lines by the hash of their code. 1 where it says nothing."""
-    root = find_repository()
-    path = root / "results" / "versions.json" if root else None
-    known = _json_as(path, path.stat().st_mtime_ns) if path and path.is_file() else {}
+    path = repository_root() / "results" / "versions.json"
+    known = _json_as(path, path.stat().st_mtime_ns) if path.is_file() else {}
     return known.get(kind, {"version": 1, "compatible": [1], "sources": {}})
 
 
@@ -298,7 +294,7 @@ def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     file = models[0].record
     if file is None:
         code = sources.bytes_hash(sources.EVERYTHING)
-        return _cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
+        return cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
     asked, of = [name, options, version], [[model.name, model.mark] for model in models]
     key = kept_under(asked, of)
     known, described = measured_under(file, key), f"{name} of {models[0].described}"
@@ -348,7 +344,8 @@ def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
     return by_key
 
 
-def _cached(key: list, build: Callable[[], Any]) -> Any:
+def cached(key: list, build: Callable[[], Any]) -> Any:
+    """The plain data that `build()` returns, kept in the cache under a key that is plain data too."""
     path = cache_root() / "derived" / f"{digest(key)[:24]}.json"
     if path.exists():
         if known := _content(path.read_bytes()):

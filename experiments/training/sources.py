@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-from experiments.files import find_repository
+from experiments.files import repository_root
 
 PACKAGE = Path(__file__).parents[1]
 LIBRARY = PACKAGE.with_name("dmlrepro")
@@ -63,12 +63,10 @@ def versions() -> dict[str, str]:
 def checkout() -> dict:
     """`git_commit` of the repository, and whether its code has changes beside it (`git_dirty`); "" without git."""
 
-    root = find_repository()
-
     def git(*arguments: str) -> str:
-        if root is None or shutil.which("git") is None:
+        if shutil.which("git") is None:
             return ""
-        finished = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+        finished = subprocess.run(["git", *arguments], cwd=repository_root(), capture_output=True, text=True)
         return finished.stdout.strip() if finished.returncode == 0 else ""
 
     dirty = bool(git("status", "--porcelain", "--", LIBRARY.name, PACKAGE.name, "notebooks"))

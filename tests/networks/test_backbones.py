@@ -112,7 +112,7 @@ def test_normalisation_of_the_published_weights(name):
     with torch.device("meta"):
         _, preprocess = backbones.build_trunk(name, None, 3)
     mean, std = PUBLISHED[name]
-    assert preprocess == Preprocess(mean, std, bgr=False, test_resize=256, crop=224)
+    assert preprocess == Preprocess(mean, std, bgr=False, crop=224)
     images = pixels(2, 3, 5, 5)
     net = EmbeddingNet(nn.Conv2d(3, 4, 3), None, preprocess)
     literal = (images.double() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
