@@ -109,6 +109,7 @@ class Params(BaseModel):
     origins: Mapping[str, str] = _hidden({})  # who decided each parameter
     fixed: Mapping[str, Any] = _hidden({})  # fields of the RunSpec that the profile decides and that are no parameters
     searched: Mapping[str, int] = _hidden({})  # steps and epochs of the committed searches
+    rates: tuple[float, ...] = _hidden(())  # all that searches try, of the network; empty: what methods say
     takes_searches: bool = _hidden(True)  # whether the runs take what committed searches found
     publishes: Callable[..., Mapping] = _hidden(lambda *run: {})  # see `Study.published`
 
@@ -272,6 +273,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
         "origins": {name: "reader" if name in given else decided_by.get(name, "default") for name in defaults},
         "fixed": decided.get("fixed", {}),
         "searched": base.get("searched", {name: base[name] for name in ("steps", "epochs")}),
+        "rates": base.get("rates", ()),
         "takes_searches": study.takes_searches,
         "publishes": study.published,
     }

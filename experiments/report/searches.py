@@ -86,9 +86,13 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     if wrong := [field for field in _differences(default, plain.replace(**budget)) if field in conditions]:
         raise ValueError(f"{params.notebook} has no run of {name} with the {' and '.join(wrong)} of its parameters")
     alike = [record.name for record in records.values() if record.searched_as == name]
-    return {
+    how: dict[str, Any] = {"ranges": searched_ranges(method)}
+    if rates := params.rates:
+        how = {"ranges": {"lr": search.Range(min(rates), max(rates), log=True)}, "trials": len(rates), "finalists": 0}
+        how |= {"grid": [{"lr": rate} for rate in rates[1:]], "metric": "R@1"}
+        how["models"] = functools.partial(search.on_thirds, curves=True)
+    return how | {
         "spec": default,
-        "ranges": searched_ranges(method),
         "path": search.folder(params.profile) / params.search_name(name),
         "fixed": tuple(method.param_lrs),
         "about": {"method": name, "methods": [name, *alike], "conditions": conditions},

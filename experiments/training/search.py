@@ -84,13 +84,14 @@ def standing(spec: RunSpec, ranges: Mapping[str, Range]) -> dict[str, float]:
     return {n: float(value) for n, value in numbers.items() if ranges[n].low <= value <= ranges[n].high}
 
 
-def on_thirds(spec: RunSpec) -> list[RunSpec]:
+def on_thirds(spec: RunSpec, *, curves: bool = False) -> list[RunSpec]:
     """The runs that judge a spec in the search of every method, one per fold, with one thread each.
 
     They are scored where the spec's own runs are: at the last step, or at the best evaluation if that is restored.
+    curves: the scores of the spec's other evaluations are kept too.
     """
-    unused = spec.keep_history and not (spec.restore_best or spec.patience)
-    looks = {"keep_history": False} | ({"eval_every": None, "eval_every_epochs": None} if unused else {})
+    unused = spec.keep_history and not (spec.restore_best or spec.patience or curves)
+    looks = {"keep_history": curves} | ({"eval_every": None, "eval_every_epochs": None} if unused else {})
     how = {"seed": protocols.TUNING_SEED, "threads": 1, "folds": FOLDS} | looks
     return [spec.replace(fold=fold, **how) for fold in range(FOLDS)]
 
@@ -104,6 +105,8 @@ def search(
     trials: int = TRIALS,
     finalists: int = FINALISTS,
     first: int = 1,
+    grid: Sequence[Mapping[str, float]] = (),
+    metric: str = SCORE,
     fixed: Collection[str] = (),
     about: Mapping[str, Any] | None = None,
     again: bool = False,
@@ -115,15 +118,17 @@ def search(
         ranges: what is varied, see `applied`.
         models: a spec -> the runs that judge it, one per fold.
         first: every trial is scored on so many folds, the best `finalists` on the others as well.
+        grid: what the trials after the first one change, in the place of proposals.
+        metric: of retrieval, on validation classes, by which a trial is judged.
         fixed: as in `applied`.
         about: further entries of the file, by which it is found.
         again: also where the file is complete.
 
     Returns:
-        what the file holds, beside `about`: "ranges", "trials" in their order with "options", "scores" (validation
-        MAP@R as fractions, a fold each, 0 where training diverged) and "metrics" (all others, of searches since they
-        are kept), "found" (see `_found`), "counts", "begun" (all that the scores of trial 0 depend on but the machine),
-        "made" (commit, versions, device) and "sha256" of all others.
+        what the file holds, beside `about`: "ranges", "metric", "trials" in their order with "options", "scores" (of
+        that metric as fractions, a fold each, 0 where training diverged) and "metrics" (all others, of searches since
+        they are kept), "found" (see `_found`), "counts", "begun" (all that the scores of trial 0 depend on but the
+        machine), "made" (commit, versions, device) and "sha256" of all others.
 
     Raises:
         ValueError: no trials; the file was edited or damaged.
@@ -136,6 +141,7 @@ def search(
         judged = models(spec)
         begun = {
             "counts": {"trials": trials, "on folds": first, "finalists": finalists, "folds": len(judged)},
+            "metric": metric,
             "ranges": {name: asdict(bounds) for name, bounds in ranges.items()},
             "fixed": sorted(fixed),
             "begun": _begun(judged[0]),
@@ -145,11 +151,13 @@ def search(
 
         def score(trial: dict[str, Any], folds: slice) -> None:
             metrics = validation_metrics(models(applied(spec, trial["options"], fixed))[folds])
-            trial["scores"] += [each[SCORE] for each in metrics]
+            trial["scores"] += [each.get(metric, 0.0) for each in metrics]  # one that diverged has none
             trial["metrics"] += metrics
 
         while len(tried) < trials:
-            options = _proposal(tried, ranges) if tried else standing(spec, ranges)
+            options = standing(spec, ranges)
+            if tried:
+                options = dict(grid[len(tried) - 1]) if grid else _proposal(tried, ranges)
             tried.append({"options": options, "scores": [], "metrics": []})
             score(tried[-1], slice(first))
         for trial in sorted(tried, key=lambda trial: -statistics.fmean(trial["scores"]))[:finalists]:
@@ -195,6 +203,9 @@ def validation_metrics(models: list[RunSpec]) -> list[dict[str, float]]:
                 selection = "val_best" if run.spec.restore_best else "last"
                 rows = [row for row in run.rows if row["selection"] == selection and "network" not in row]
                 metrics.append({row["metric"][4:]: row["value"] for row in rows if row["metric"].startswith("val ")})
+                every = [row for row in run.rows if row["selection"] == "every" and "network" not in row]
+                curve = [row for row in every if row["metric"] in (f"val {SCORE}", "val R@1")]
+                metrics[-1] |= {f"{row['metric'][4:]} at step {row['step']}": row["value"] for row in curve}
         except FloatingPointError:  # one diverged; others may have finished before it
             metrics = [{SCORE: 0.0}] * len(models)
         cache.forget(models)

@@ -57,6 +57,16 @@ def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tm
     assert chosen["best"] > 0.85, "it hardly looks for the best"
 
 
+def test_rates_that_are_given_are_tried_in_their_order_and_judged_by_the_metric_that_is_named(tmp_path, scored):
+    ranges, rates = {"lr": search.Range(1e-4, 4e-3, log=True)}, [{"lr": 4e-3}, {"lr": 2e-4}]
+    how = {"grid": rates, "trials": 3, "finalists": 0, "metric": "R@1"}
+    spec = TINY.replace(loss_options={"temperature": 0.3})
+    record = search.search(spec, ranges, tmp_path / "rates.json", **how)
+    assert [trial["options"] for trial in record["trials"]] == [{"lr": TINY.lr}, *rates] and len(scored) == 3
+    assert [trial["scores"] for trial in record["trials"]] == [[each["R@1"]] for each in quality(scored)]
+    assert record["found"]["options"] == {"lr": 2e-4} and record["metric"] == "R@1"
+
+
 def test_two_searches_of_one_file_are_one(tmp_path, scored):
     begin = threading.Barrier(2, timeout=60)
 
@@ -182,6 +192,13 @@ def test_trials_are_judged_as_the_methods_own_runs_are():
     assert (last.fold, last.keep_history, last.eval_every, last.restore_best) == (1, False, None, False)
     best = search.on_thirds(TINY.replace(restore_best=True, eval_every=2, patience=3, monitor="MAP@R"))[1]
     assert (best.restore_best, best.eval_every, best.patience) == (True, 2, 3)
+
+
+def test_curves_of_trials_are_kept_on_request(shared_cache):
+    spec = TINY.replace(keep_history=True, eval_every=2, steps=4)
+    assert not any(fold.keep_history or fold.eval_every for fold in search.on_thirds(spec))
+    metrics = search.validation_metrics(search.on_thirds(spec, curves=True)[:1])[0]
+    assert metrics["R@1 at step 4"] == metrics["R@1"] and 0 < metrics["MAP@R at step 2"] < 1
 
 
 def test_a_trial_is_scored_on_the_weights_that_its_runs_leave_behind(monkeypatch):
