@@ -36,7 +36,8 @@ def field(
             drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")
             ticks = levels[[0, 6, 12]]
             bar = figure.colorbar(drawn, ax=axis, location="bottom", label=titles[2], ticks=ticks, aspect=30)
-            marks = bar.ax.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+            texts = [np.format_float_positional(tick, 3, fractional=False, trim="-") for tick in ticks]
+            marks = bar.ax.set_xticks(ticks, texts)
             for tick, side in zip(marks, ("left", "center", "right")):
                 tick.label1.set(horizontalalignment=side)  # centred labels at the ends would meet the neighbour's
             arrows(axis, x, y, forces[name])
