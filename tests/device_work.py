@@ -4,7 +4,6 @@ Every operation that torch dispatches counts, views included. The host waits whe
 values: it reads a number or a list, or takes the rows of a mask.
 """
 
-from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -20,38 +19,29 @@ COPIES = {"tolist", "cpu", "numpy"}  # methods that on a CPU dispatch nothing
 
 
 class _Operations(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.operations, self.waits = Counter(), Counter()
+    operations = waits = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.removeprefix("aten::")
-        self.operations[name] += 1
-        masked = name in INDEXING and any(map(_is_mask, args[1]))
-        self.waits[name] += masked or name in READS
+        masked = name in INDEXING and any(isinstance(i, Tensor) and i.dtype == torch.bool for i in args[1])
+        self.operations += 1
+        self.waits += masked or name in READS
         return func(*args, **(kwargs or {}))
 
 
 class _Copies(TorchFunctionMode):
-    def __init__(self):
-        super().__init__()
-        self.waits = Counter()
+    waits = 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        name = getattr(func, "__name__", "")
-        self.waits[name] += name in COPIES
+        self.waits += getattr(func, "__name__", "") in COPIES
         return func(*args, **(kwargs or {}))
-
-
-def _is_mask(index) -> bool:
-    return isinstance(index, Tensor) and index.dtype == torch.bool
 
 
 def counted(call: Callable[[], object]) -> tuple[int, int]:
     """(operations, waits) of a call on the CPU."""
     with _Copies() as copies, _Operations() as dispatched:
         call()
-    return dispatched.operations.total(), dispatched.waits.total() + copies.waits.total()
+    return dispatched.operations, dispatched.waits + copies.waits
 
 
 class LargestTensor(TorchDispatchMode):

@@ -65,14 +65,9 @@ def built(repository: Path) -> str:
 
 def marked(repository: Path) -> list[psutil.Process]:
     """The processes of this repository's builds, but for build.py itself."""
-    processes = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("DMLREPRO_BUILD") == str(repository / "build" / "quick"):
-                processes.append(process)
-        except psutil.Error:
-            pass
-    return processes
+    mark = str(repository / "build" / "quick")
+    running = psutil.process_iter(["environ"])  # None of what is another user's or has ended
+    return [process for process in running if (process.info["environ"] or {}).get("DMLREPRO_BUILD") == mark]
 
 
 def end(processes: list[psutil.Process]) -> None:

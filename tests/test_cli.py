@@ -98,7 +98,6 @@ GRID = {"half": "{", "empty": "[]", "grid": json.dumps({"profile": "quick", "exe
         ("summary .", "00_tour.ipynb is no complete JSON file"),
         ("publish somewhere", "somewhere is no folder of a profile"),
         ("publish .", ". is no folder of a profile"),
-        ("publish build/quick/..", "build/quick/.. is no folder of a profile"),
     ],
 )
 def test_what_is_refused_is_named(arguments, message, tmp_path, capsys, monkeypatch):

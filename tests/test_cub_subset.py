@@ -25,6 +25,8 @@ def test_it_has_the_boxes_of_the_chosen_classes_and_is_read_as_a_subset(whole, t
     assert made["cut"](whole, part) == 6
     monkeypatch.setenv("DMLREPRO_DATA", str(part.parent))
     assert [len(manifests.load("cub-subset").indices(split)) for split in ("train", "test")] == [3, 3]
+    with pytest.raises(ValueError, match=r"this is 'cub-subset', ask for it by that name"):
+        manifests.load("cub")
     name = next(path for path in (whole / "images").rglob("*.jpg") if path.parent.name.startswith("058"))
     with Image.open(name) as image, Image.open(part / "images" / name.relative_to(whole / "images")) as bird:
         assert bird.size == (144, 144)

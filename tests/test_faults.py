@@ -60,21 +60,17 @@ def repository(tmp_path):
     return tmp_path
 
 
-def build(repository: Path) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "workflow/build.py", "quick"],
-        cwd=repository,
-        env=os.environ | {"PYTHONPATH": str(repository)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def ran(folder: Path, *command: object) -> subprocess.CompletedProcess:
+    """Of Python in a folder with the code; what it says is all in stdout."""
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    return subprocess.run([sys.executable, *map(str, command)], cwd=folder, env=environment, **how)
 
 
 @pytest.mark.slow
 def test_what_fails_is_named_and_publishes_nothing_and_is_all_that_the_next_build_executes(repository):
     (repository / "broken").touch()
-    broken = build(repository)
+    broken = ran(repository, "workflow/build.py", "quick")
     assert broken.returncode != 0
     for name, (_, message) in FAULTS.items():
         assert message in broken.stdout, (name, broken.stdout)
@@ -83,7 +79,7 @@ def test_what_fails_is_named_and_publishes_nothing_and_is_all_that_the_next_buil
     assert [path.stem for path in (repository / "build" / "quick").glob("*.csv")] == ["46_ccp_cost"]
     (repository / "broken").unlink()
     before = executed(repository)
-    mended = build(repository)
+    mended = ran(repository, "workflow/build.py", "quick")
     assert mended.returncode == 0, mended.stdout
     assert sorted(executed(repository)[len(before) :]) == sorted(set(FAULTS) - {"46_ccp_cost"})
     assert "failed;" not in mended.stdout
@@ -108,19 +104,13 @@ def checked_anew(folder: Path, first_cell: str = "") -> subprocess.CompletedProc
     if first_cell:
         notebook.cells.insert(0, nbformat.v4.new_code_cell(first_cell, execution_count=0))
     nbformat.write(notebook, folder / f"{NAME}.ipynb")
-    return subprocess.run(
-        [sys.executable, ROOT / "workflow" / "fresh.py", folder / f"{NAME}.ipynb"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    return ran(ROOT, "workflow/fresh.py", folder / f"{NAME}.ipynb")
 
 
 @pytest.mark.slow
 def test_a_notebook_as_it_is_passes_and_a_broken_one_fails(tmp_path):
     passed = checked_anew(tmp_path)
-    assert passed.returncode == 0, passed.stdout + passed.stderr
+    assert passed.returncode == 0, passed.stdout
     assert NAME in passed.stdout and " 0 outside their tolerance" in passed.stdout
 
     raises = checked_anew(tmp_path, "raise RuntimeError('broken on purpose')")

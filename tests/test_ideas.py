@@ -20,14 +20,6 @@ def closed():
     plt.close("all")
 
 
-def titles(figure) -> list[str]:
-    return [axis.get_title() for axis in figure.axes]
-
-
-def numbers(figure) -> list[float]:
-    return [float(re.findall(r"[\d.]+$", title)[0]) for title in titles(figure)]
-
-
 def test_pull_decays_under_pfml_and_grows_under_cpml():
     distances = torch.tensor([0.2, 0.4, 2**0.5], dtype=torch.float64)
     near, twice, right = pfml.force_at(distances, decaying_field(3.0, 0.2), same_class=True).tolist()
@@ -74,7 +66,7 @@ def test_a_pair_loss_has_276_terms_where_mean_fields_have_72_and_fields_reach_th
 
 
 def test_covering_radii_shrink_from_round_to_round():
-    radii = numbers(ccp.covering())
+    radii = [float(re.findall(r"[\d.]+$", axis.get_title())[0]) for axis in ccp.covering().axes]
     assert radii == sorted(set(radii), reverse=True) and radii[-1] < radii[0] / 2
 
 

@@ -125,7 +125,6 @@ def test_a_data_loader_takes_the_batches_in_every_epoch(options):
         (lambda g: m_per_class(LABELS[:, None], 6, 2, 1, g), r"labels must be a vector.*\(22, 1\)"),
         (lambda g: m_per_class(LABELS[:0], 6, 2, 1, g), "labels are empty"),
         (lambda g: m_per_class(LABELS, 0, 2, 1, g), "batch_size must be at least 1, got 0"),
-        (lambda g: m_per_class(LABELS, 6, 2, 0, g), "num_batches must be at least 1, got 0"),
         (lambda g: m_per_class(LABELS, 6.5, 2, 1, g), "batch_size must be a whole number, got 6.5"),
         (lambda g: m_per_class(list("abc"), 2, 1, 1, g), r"vector of integers .*return_inverse=True"),
         (lambda g: m_per_class(LABELS, 6, 2, 1, 0), r"generator must be a torch.Generator on the CPU, got int"),

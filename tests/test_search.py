@@ -84,22 +84,6 @@ def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
 
 
 @pytest.mark.parametrize(
-    "values, trials",
-    [
-        ({}, 0),
-        ({"protocol": "mlrc"}, 0),
-        ({"profile": "paper"}, 0),
-        ({"profile": "paper", "protocol": "mlrc"}, 50),
-        ({"profile": "paper", "protocol": "mlrc", "search_trials": 0}, 0),
-        ({"profile": "paper", "protocol": "ccp_early_stopping"}, 0),
-    ],
-)
-def test_the_paper_profile_has_the_trials_of_the_protocol(values, trials):
-    for notebook in (pfml_retrieval, nivmf_retrieval):
-        assert notebook.Retrieval.configured({"protocol": "conventional"} | values).search_trials == trials
-
-
-@pytest.mark.parametrize(
     "values, message",
     [
         ({"protocol": "conventional"}, r"'conventional' has no validation classes.*search_trials=0.*mlrc"),

@@ -92,11 +92,8 @@ def test_a_notebook_concerns_itself_and_a_new_one_is_built_whatever_its_age(buil
         copy.unlink()
 
 
-def test_a_table_of_results_concerns_those_that_read_it_alone(built):
+def test_a_table_of_results_concerns_those_that_read_it_alone_and_a_published_one_makes_nobody_train(built):
     assert after_touching(built, "results/quick/10_pfml_retrieval.csv") == AFTER_ALL
-
-
-def test_a_published_table_makes_nobody_train(built):
     assert after_touching(built, "data/claims.csv") == {"publish", *NOTEBOOKS}
 
 

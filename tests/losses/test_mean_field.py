@@ -136,9 +136,6 @@ def regularizer_10(fields, beta, delta):
     return sum(torch.log(1 + torch.exp(-beta * (distance(a, b) - (1 - delta)))) ** 2 for a, b in pairs) / len(fields)
 
 
-# --- cases ------------------------------------------------------------------------------------------------------------
-
-
 def batch(seed, labels=(4, 1, 1, 3, 1, 4), dim=3, dtype=torch.float64):
     """Unequal classes of five; 0 and 2 are absent."""
     generator = torch.Generator().manual_seed(seed)
@@ -210,9 +207,6 @@ def test_equals_the_equation(name, seed, averaging, monkeypatch):
     assert_same(computed(single, x.float(), labels), literal(name, single, x.float(), labels, averaging), 1e-5)
 
 
-# --- the derivation ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_eq_8_is_the_resummation_of_eq_6_less_its_unstable_terms(seed):
     """Appendix A.3; only with M_c' in the second hinge, and its sign as it is, does this hold."""
@@ -226,8 +220,6 @@ def test_eq_8_is_the_resummation_of_eq_6_less_its_unstable_terms(seed):
     assert unstable > 0
     assert value.item() == pytest.approx((resummation + unstable).item(), rel=1e-12)
 
-
-# --- what must not break ----------------------------------------------------------------------------------------------
 
 EXTREME = {
     "MFCWMS, beta 1000": lambda: MeanFieldClassWiseMultiSimilarityLoss(5, 3, beta=1000.0, regularization=1.0),
@@ -259,9 +251,6 @@ def test_the_regularizer_is_not_the_rounding_of_a_field_beside_itself():
     )  # a field beside itself would add 256 to each row
     assert 0 < exact < 1e-20
     torch.testing.assert_close(mean_field.class_wise_regularizer(fields, 80.0, 0.8).double(), exact, rtol=1e-4, atol=0)
-
-
-# --- what it costs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("regularization", [0.0, 1.0])

@@ -20,41 +20,27 @@ from dmlrepro.losses.potential_field import (
 
 def decaying(alpha, delta, delta_rep):
     """Eqs. 1 and 2."""
-
-    def attract(r):
-        return -1 / delta**alpha if r < delta else -1 / r**alpha
-
-    def repel(r):
-        return 1 / r**alpha if r < delta_rep else 1 / delta_rep**alpha
-
-    return attract, repel
+    return (
+        lambda r: -1 / delta**alpha if r < delta else -1 / r**alpha,
+        lambda r: 1 / r**alpha if r < delta_rep else 1 / delta_rep**alpha,
+    )
 
 
 def logarithmic(delta, delta_rep):
     """The limits of (psi + 1) / alpha and (psi - 1) / alpha in Eqs. 1 and 2 as alpha -> 0."""
-
-    def attract(r):
-        return r.log() if r >= delta else math.log(delta)
-
-    def repel(r):
-        return -r.log() if r < delta_rep else -math.log(delta_rep)
-
-    return attract, repel
+    return (
+        lambda r: r.log() if r >= delta else math.log(delta),
+        lambda r: -r.log() if r < delta_rep else -math.log(delta_rep),
+    )
 
 
 def contrastive(delta, delta_rep, repulsion):
     """Supp. Eq. 8 and the two readings of its repulsion."""
-
-    def attract(r):
-        return delta**2 if r < delta else r**2
-
-    def hinge(r):
-        return (delta_rep - r) ** 2 if r < delta_rep else 0.0
-
-    def capped(r):
-        return -(r**2) if r < delta_rep else -(delta_rep**2)
-
-    return attract, {"hinge": hinge, "capped": capped}[repulsion]
+    repel = {
+        "hinge": lambda r: (delta_rep - r) ** 2 if r < delta_rep else 0.0,
+        "capped": lambda r: -(r**2) if r < delta_rep else -(delta_rep**2),
+    }
+    return lambda r: delta**2 if r < delta else r**2, repel[repulsion]
 
 
 def psi_at(i, points, labels, potentials):
@@ -237,12 +223,14 @@ def test_detached_sources_and_mean():
     assert_same(computed(points, labels, delta=0.4, reduction="mean"), (value / pairs, gradient / pairs), 1e-12)
 
 
-@pytest.mark.parametrize("field", ["decaying", "contrastive"])
-def test_class_potential_and_force(field):
-    field, potentials = {
-        "decaying": (decaying_field(2, 0.4), decaying(2, 0.4, 0.4)),
-        "contrastive": (contrastive_field(0.4), contrastive(0.4, 0.4, "hinge")),
-    }[field]
+@pytest.mark.parametrize(
+    ("field", "potentials"),
+    [
+        (decaying_field(2, 0.4), decaying(2, 0.4, 0.4)),
+        (contrastive_field(0.4), contrastive(0.4, 0.4, "hinge")),
+    ],
+)
+def test_class_potential_and_force(field, potentials):
     points, labels = sample(6, dim=2)
     locations = sample(7, dim=2)[0]
     potential, force = class_potential(locations, points, labels, 1, field)
