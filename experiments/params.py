@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 
 from experiments.datasets.manifests import is_own
-from experiments.profiles import RECIPES, recipe_of
+from experiments.profiles import BY_NETWORK, RECIPES, recipe_of
 
 INJECTED = "# Parameters"  # how the cell begins that papermill adds
 CLOSE = 0.8  # the similarity of two names, see difflib, from which on one is taken for a misspelling of the other
@@ -248,7 +248,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     _validated(study.params, given, whole=False)
     given = {name: value for name, value in given.items() if value != defaults[name]}
     profile = given.get("profile", "quick")
-    choice = {name: given[name] for name in ("dataset", "backbone", "protocol") if name in given}
+    choice: dict[str, Any] = {name: given[name] for name in ("dataset", "protocol") if name in given}
     layers = _layers(study, given)
     decided = _merged(layers)
     values = {name: decided[name] for name, default in defaults.items() if default is None and name in decided} | given
@@ -262,6 +262,8 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     _refuse_nonsense(study, params)
     # dataset, network and protocol are compared with the profile's, the others with what the profile means for these
     standard = defaults | _merged(_layers(study, {"profile": profile}))
+    if (profile, decided["dataset"], given.get("backbone")) in BY_NETWORK:  # a network with a recipe of its own
+        choice["backbone"] = given["backbone"]
     usual = defaults | _merged(_layers(study, {"profile": profile} | choice))
     now = {name: getattr(params, name) for name in given if name != "profile"}
     base = layers[f"profile {profile}"] | layers[f"data set {params.dataset}"]

@@ -9,13 +9,11 @@ kind, and five published ones with what no recorded run has: warm-up, drops of t
 the norm. `--write` adds what the record has gained and keeps tolerances. No cache of runs is asked.
 """
 
-import contextlib
 import csv
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -105,22 +103,18 @@ def first_steps(spec: RunSpec) -> dict[str, list[float]]:
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norms.append(float(torch.stack([gradient.double().norm() for gradient in gradients]).norm()))
 
-    hook = register_optimizer_step_pre_hook(observe)
+    hook, clip = register_optimizer_step_pre_hook(observe), chance_constrained.clip_to_unit_ball
     try:
-        with mock.patch.object(torch.cuda, "is_available", return_value=False), inside_the_ball():
+        # CCP's points a hundredth shorter. A proxy that starts at a sample has norm 1 and may have distance 0 from one
+        # of the batch: rounding would decide whether it is clipped, and whether the pair is violated
+        shorter = mock.patch.object(chance_constrained, "clip_to_unit_ball", lambda vectors: 0.99 * clip(vectors))
+        with mock.patch.object(torch.cuda, "is_available", return_value=False), shorter:
             outcome = loop.train(spec)
     finally:
         hook.remove()
     scores = {row["metric"]: row["value"] for row in outcome.rows}
     shown = [] if spec.loss else [scores["R@1"], scores["MAP@R"]]
     return {"losses": outcome.losses.tolist(), "gradients": norms, "scores": shown}
-
-
-def inside_the_ball() -> contextlib.AbstractContextManager:
-    """CCP's points a hundredth shorter. A proxy that starts at a sample has norm 1 and may have distance 0 from one of
-    the batch: rounding would decide whether it is clipped, and whether the pair is violated."""
-    real = chance_constrained.clip_to_unit_ball
-    return mock.patch.object(chance_constrained, "clip_to_unit_ball", lambda vectors: 0.99 * real(vectors))
 
 
 def specs() -> dict[tuple[str, ...], dict]:
@@ -142,12 +136,11 @@ def on_record() -> dict[tuple[str, ...], dict]:
 def table() -> dict[tuple[str, ...], dict]:
     """The committed rows by kind: `tolerance`, and VALUES as lists of numbers."""
     with TABLE.open(newline="", encoding="utf-8") as file:
-        return {tuple(row[name] for name in KIND): _numbers(row) for row in csv.DictReader(file)}
-
-
-def _numbers(row: dict) -> dict:
-    values = {name: [float(word) for word in row[name].split()] for name in VALUES}
-    return values | {"tolerance": float(row["tolerance"])}
+        return {
+            tuple(row[name] for name in KIND): {name: [*map(float, row[name].split())] for name in VALUES}
+            | {"tolerance": float(row["tolerance"])}
+            for row in csv.DictReader(file)
+        }
 
 
 def moved(row: dict, found: dict[str, list[float]]) -> list[str]:
@@ -168,7 +161,7 @@ def main(write: bool) -> None:
     if write:
         known |= {kind: spec for kind, spec in on_record().items() if kind not in known}
         SPECS.write_text("".join(json.dumps(spec) + "\n" for spec in known.values()), encoding="utf-8")
-    with _empty_cache():
+    with tempfile.TemporaryDirectory() as cache, mock.patch.dict(os.environ, {"DMLREPRO_CACHE": cache}):
         for kind, spec in known.items():
             found, before = first_steps(scaled(spec)), old.get(kind)
             if words := ["new"] if before is None else moved(before, found):
@@ -178,12 +171,6 @@ def main(write: bool) -> None:
     if write:
         with TABLE.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows([[*KIND, "tolerance", *VALUES], *rows])
-
-
-@contextlib.contextmanager
-def _empty_cache() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"DMLREPRO_CACHE": folder}):
-        yield
 
 
 if __name__ == "__main__":

@@ -193,7 +193,8 @@ def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
         of_method = distances & (good["method"] == method)
         shrunk = good["value"] / np.where(good["metric"] == "W2", 50, 100)
         tables[f"{method} collapsed"] = good.assign(value=good["value"].where(~of_method, shrunk))
-    for method, setting in ends_of_ranges(test):
+    ranges = [cell for part in test.deciding for cell in part.cells if cell.ranges]
+    for method, setting in dict.fromkeys((cell.method, end.setting) for cell in ranges for end in ends_of(cell)):
         tables[f"{method} without {setting}"] = good[(good["method"] != method) | (good["setting"] != setting)]
     if not exact.all():
         tables["four seeds"] = good[exact | (good["seed"] < 4)]
@@ -214,12 +215,6 @@ def _wobble(table: pd.DataFrame) -> np.ndarray:
 
 def _lowered(table: pd.DataFrame, where: pd.Series) -> pd.DataFrame:
     return table.assign(value=table["value"].where(~where, 2.0 + _wobble(table)))
-
-
-def ends_of_ranges(test: ClaimTest) -> list[tuple[str, str]]:
-    """(method, setting) of the ends of every range that a test names and that no other cell of it names alone."""
-    ranges = [cell for part in test.deciding for cell in part.cells if cell.ranges]
-    return list(dict.fromkeys((cell.method, end.setting) for cell in ranges for end in ends_of(cell)))
 
 
 def hits_of(shares, seeds=2, queries=100, **context):

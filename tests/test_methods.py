@@ -91,7 +91,7 @@ def test_a_notebook_without_the_parameters_of_a_method_trains_it_as_those_that_h
     assert (options["num_samples"], options["embedding_scale"]) == (5, 30.0)
 
 
-@pytest.mark.parametrize("notebook", ["10", "20", "32", "41", "50"])
+@pytest.mark.parametrize("notebook", ["10", "20", "22", "32", "41", "50"])
 @pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
 def test_the_profile_paper_has_what_is_published(notebook, dataset):
     """Each setting of each record exists, says where it stands, and is that of the runs."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from dmlrepro import retrieval
 from experiments.datasets import images, manifests
@@ -168,29 +169,17 @@ def start_head(task: batches.Task, network: Any, *, whitened: bool) -> None:
     head.bias.copy_(-weight @ features.mean(0))
 
 
-@torch.no_grad()
-def calibrate_batchnorm(task: batches.Task, network: nn.Module) -> None:
+def calibrate_batchnorm(task: batches.Task, network: backbones.Network) -> None:
     """Give every BatchNorm that learns the statistics of the first CALIBRATED training batches.
 
     Before the first step it has those of other images, or of none: in evaluation mode the network is another one then
     than that which training goes on from, and what is placed at its embeddings lies nowhere near them.
     """
-    was_training = network.training
-    learning = [layer for layer in network.train().modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
-    learning = [layer for layer in learning if layer.training and layer.track_running_stats]
-    momenta = [layer.momentum for layer in learning]
-    for layer in learning:
-        layer.reset_running_stats()
-        layer.momentum = None  # the mean over batches; a moving average would keep an eighth of what was there
-    if learning:
-        for images, _ in task.train_batches(0, CALIBRATED, next(network.parameters()).device):
-            network(images)
-    for layer, momentum in zip(learning, momenta):
-        layer.momentum = momentum
-    network.train(was_training)
+    if not network.batchnorm_frozen:
+        update_bn(task.train_batches(0, CALIBRATED, next(network.parameters()).device), network)
 
 
-def class_means(task: batches.Task, network: nn.Module) -> Tensor:
+def class_means(task: batches.Task, network: backbones.Network) -> Tensor:
     """(C, D) mean raw embedding of each train class, before training; BatchNorm that learns is calibrated first."""
     calibrate_batchnorm(task, network)
     embeddings = embed(network, task.test_batches(task.train))

@@ -11,7 +11,6 @@ from experiments.report import verdicts
     [
         ("effect", lambda value: value * 1.0004, False),  # less than one in the last of four printed digits
         ("effect", lambda value: value * 1.0008, True),  # nearly two of them
-        ("effect", lambda value: value * 1.01, True),
         ("low", lambda value: -value, True),
         ("verdict", lambda value: "supported", True),
         ("label", lambda value: value + ", more", True),

@@ -1,37 +1,32 @@
 """Notebooks 91 and 00: their methods are the runs of the papers' notebooks; combinations are what they say."""
 
 import pytest
+from planned import planned
 
 from experiments.across import one_protocol
 from experiments.across.one_protocol import OneProtocol
-from experiments.report import catalogue
-
-
-def runs(name: str, **values) -> list:
-    notebook = catalogue.find(name)
-    return notebook.specs_untrained(notebook.configured(values))
 
 
 @pytest.mark.parametrize("profile", ["small", "paper"])
 def test_the_papers_own_methods_are_runs_of_their_notebooks(profile):
     own = {"PFML": "10", "MFCont": "32", "MFCWMS": "32", "C2-CCP-L": "47", "PLM": "50", "PFML-CCP": "44"}
     own |= {"EL-nivMF": "20"} if profile == "small" else {}  # at paper 20 has the protocol of Roth et al.
-    here = runs("91", profile=profile)
+    here = planned("91", profile)[1]
     for method, name in own.items():
-        theirs = [spec.as_dict() for spec in runs(name, profile=profile)]
+        theirs = [spec.as_dict() for spec in planned(name, profile)[1]]
         mine = [spec for spec in here if spec.method == method]
         assert mine and all(spec.as_dict() in theirs for spec in mine), method
 
 
 def test_what_the_reader_sets_reaches_every_method():
     for name, value in {"dataset": "cars-subset", "steps": 7}.items():
-        specs = runs("91", profile="small", **{name: value})
+        specs = planned("91", profile="small", **{name: value})[1]
         assert {getattr(spec, name) for spec in specs if spec.loss} == {value}
-    assert {spec.seed for spec in runs("91", profile="small", seeds=2)} == {0, 1}
+    assert {spec.seed for spec in planned("91", profile="small", seeds=2)[1]} == {0, 1}
 
 
 def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
-    by_method = {spec.method: spec for spec in runs("91", combinations=one_protocol.COMBINATIONS)}
+    by_method = {spec.method: spec for spec in planned("91", combinations=one_protocol.COMBINATIONS)[1]}
     for name in ("PFML", "EL-nivMF"):
         single, repeated = by_method[f"{name}-Proxy"], by_method[f"{name}-CCP"]
         assert repeated.algorithm == single.algorithm == "chance_constrained" and repeated.loss == single.loss
@@ -57,6 +52,6 @@ def test_what_is_unknown_or_nothing_at_all_is_an_error(values, message):
 
 @pytest.mark.parametrize("method", ["PFML", "ProxyAnchor", "Triplet"])
 def test_both_runs_of_the_tour_are_runs_of_notebook_10(method):
-    ours, theirs = runs("00", method=method), runs("10", methods=["untrained", method], seeds=1)
+    ours, theirs = planned("00", method=method)[1], planned("10", methods=["untrained", method], seeds=1)[1]
     assert [spec.method for spec in ours] == ["untrained", "random head", method]
     assert all(spec in theirs for spec in ours)

@@ -10,6 +10,7 @@ POINTS = {
     "C2-CCP-L": {"44": "", "42": "M=8", "43": "M=8;pool=12", "45": "batch=32"},
     "PLM": {"52": "N_rho=100", "53": "m=3", "54": "N_alpha=4;N_beta=0.5", "55": "delta=1", "56": ""},
 }
+KEPT = ("keep_history", "eval_every")  # of the first seed without a setting
 
 
 @pytest.mark.parametrize("method", POINTS)
@@ -24,6 +25,7 @@ def test_the_default_point_of_the_ablations_is_one_run(method):
 @pytest.mark.parametrize(
     ("name", "methods", "fields"),
     [
+        ("12", ("PFML",), {"loss_clip_value", "loss_options", "samples_per_class", *KEPT}),
         ("33", ("MFCont",), {"embedding_size"}),
         ("34", ("MFCWMS",), {"loss_options"}),
         ("35", ("MFCWMS",), {"batch_size"}),

@@ -3,8 +3,10 @@
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
+from made_for_claims import rows
 from tiny import ANCHORS
 
 from experiments.across import your_loss
@@ -129,38 +131,29 @@ def but_for_the_loss(spec) -> dict:
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
-WHERE = {"paper": "together", "experiment": "03_your_loss", "profile": "small", "dataset": "cub-subset"}
-WHERE |= {"backbone": "squeezenet1_1", "dim": 128, "protocol": "conventional", "metric": METRIC}
+WHERE = {"paper": "together", "experiment": "03_your_loss", "backbone": "squeezenet1_1", "dim": 128, "metric": METRIC}
 NOISE = [0.1, -0.2, 0.3, 0.0, -0.1, 0.2, -0.3, 0.15, -0.05, 0.05]
 SHAKEN = [0.3, 0.1, -0.2, 0.1, 0.2, -0.1, 0.0, -0.3, 0.1, 0.2]
 MEANS = {START: 10.0, "Anchors": 30.0, "ProxyAnchor": 30.0, "Triplet": 27.0, "PFML": 32.0}
 
 
 def compared(mine: str, trials: dict, own: int, means: dict[str, float] = MEANS, finished=()) -> pd.DataFrame:
-    rows = [
-        WHERE | {"method": method, "seed": seed, "value": mean + deviation}
-        for method, mean in means.items()
-        for seed, deviation in enumerate(SHAKEN if method in ("Triplet", "PFML") else NOISE)
-    ]
+    drawn = {method: SHAKEN if method in ("Triplet", "PFML") else NOISE for method in means}
+    cells = (rows(method, np.add(mean, drawn[method]), **WHERE) for method, mean in means.items())
+    table = results.frame(row for cell in cells for row in cell)
     found = {"trials": [None] * own} if own else None
-    return your_loss.comparisons(results.frame(rows), params_of(mine, "small"), trials, found, finished)
+    return your_loss.comparisons(table, params_of(mine, "small"), trials, found, finished)
 
 
-def test_verdicts_over_ten_seeds(mine):
+def test_verdicts_over_ten_seeds_rest_on_losses_that_were_tuned_alike_and_learned_and_on_no_outdated_runs(mine):
     table = compared(mine, dict.fromkeys(("ProxyAnchor", "Triplet", "PFML"), 16), 16)
     assert dict(table["verdict"]) == {"Triplet": "better", "ProxyAnchor": "equivalent", "PFML": "worse"}
     assert table.loc["ProxyAnchor", ["difference", "low", "high"]].tolist() == [0, 0, 0]
     assert set(table["seeds"]) == {10} and list(table.index) == ["Triplet", "ProxyAnchor", "PFML"]
-
-
-def test_losses_that_were_not_tuned_alike_are_not_compared(mine):
     table = compared(mine, {"ProxyAnchor": 16, "Triplet": 16}, 16)
     assert table.loc["PFML", "verdict"] == "inconclusive" and "unequal tuning budget" in table.loc["PFML", "reason"]
     assert table.loc["Triplet", "verdict"] == "better"
     assert set(compared(mine, {}, 0)["verdict"]) == {"inconclusive"}
-
-
-def test_no_verdict_rests_on_outdated_runs_or_on_a_loss_that_has_not_learned(mine):
     outdated = compared(mine, {"Triplet": 16}, 16, finished=[SimpleNamespace(stale=True)])
     assert set(outdated["verdict"]) == {"outdated runs"}
     not_learned = compared(mine, {"Triplet": 16}, 16, MEANS | {START: 30.0})

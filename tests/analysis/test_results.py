@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from example_tables import EXAMPLE
+from example_tables import EXAMPLE, table
 
 from dmlrepro import retrieval
 from experiments.analysis import results, tables
@@ -94,10 +94,8 @@ def test_a_fold_that_kept_its_last_weights_is_left_out(dataset):
 
 
 def test_percentages_end_at_a_hundred_and_other_measures_do_not():
-    row = dict(zip(tables.COLUMNS, ("pfml", "x", "quick", "glyphs", "conv4", 64, "conventional", "PFML", "", 0)))
-    row |= {"selection": "last", "step": 1, "metric": "R@1", "value": 100.0}
-    results.validate(pd.DataFrame([row])[tables.COLUMNS])
-    results.validate(pd.DataFrame([row | {"metric": "seconds_ratio", "value": 100.5}])[tables.COLUMNS])
+    results.validate(table(100.0))
+    results.validate(table(50.0).assign(metric="seconds_ratio", value=100.5))
     for value, message in ((100.5, "percentages"), (-0.5, "percentages"), (float("nan"), "finite")):
         with pytest.raises(ValueError, match=message):
-            results.validate(pd.DataFrame([row | {"value": value}])[tables.COLUMNS])
+            results.validate(table(50.0).assign(value=value))

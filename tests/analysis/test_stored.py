@@ -1,6 +1,7 @@
 """Tables of results/ and their words: every number of a sentence is recomputed here from the rows."""
 
 import pandas as pd
+from made_for_claims import rows
 
 from experiments.analysis import results, saving, stored, summaries
 from experiments.analysis.claims import START, ClaimTest, higher
@@ -15,14 +16,9 @@ VALUES = {  # (method, setting) -> R@1 by seed
 
 
 def table(seeds=5, profile="small", **changes):
-    where = {"paper": "p", "experiment": "99_some", "profile": profile, "dataset": "birds", "backbone": "conv4"}
-    return results.frame(
-        where
-        | {"dim": 8, "method": method, "setting": setting, "seed": seed, "metric": "R@1", "value": value}
-        | changes
-        for (method, setting), values in VALUES.items()
-        for seed, value in enumerate(values[:seeds])
-    )
+    where = {"paper": "p", "experiment": "99_some", "profile": profile, "dataset": "birds", "protocol": ""} | changes
+    cells = (rows(method, values[:seeds], setting, **where) for (method, setting), values in VALUES.items())
+    return results.frame(row for cell in cells for row in cell)
 
 
 def test_distances_and_ratios_have_three_decimals():

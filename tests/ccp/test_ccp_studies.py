@@ -5,10 +5,10 @@ import math
 import pandas as pd
 import pytest
 import torch
+from made_for_claims import rows
 from planned import planned
 
 from experiments.ccp import ablations, cost, geometry, methods, retrieval
-from experiments.report import catalogue
 from experiments.training import runs
 
 TINY = {"steps": 6, "eval_every": 1, "seeds": 1, "problem_patience": 1, "batch_size": 16, "proxies_per_class": 2}
@@ -87,33 +87,23 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
     assert counted["C=20", "proxy_megabytes"] == pytest.approx(20 * 4 * 128 * 4 / 1e6)
 
 
-@pytest.mark.parametrize(
-    ("values", "lengths"),
-    [
+def test_problems_of_several_lengths_end_with_the_run():
+    for values, lengths in (
         ({}, [10, 30, 60]),
         ({"steps": 20}, [10, 20]),  # as many steps as the run has are a single problem
         ({"losses": ["C1"]}, []),
         ({"profile": "paper"}, []),
-    ],
-)
-def test_problems_of_several_lengths_end_with_the_run(values, lengths):
-    study = catalogue.find("44")
-    specs = study.specs_untrained(study.configured(values))
-    varied = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
-    assert sorted({spec.algorithm_options["problem_steps"] for spec in varied}) == lengths
-    assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())
+    ):
+        varied = [spec for spec in planned("44", **values)[1] if spec.setting.startswith("problem_steps=")]
+        assert sorted({spec.algorithm_options["problem_steps"] for spec in varied}) == lengths
+        assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())
 
 
 def test_the_gains_of_ccp_are_paired_by_seed():
     names = [f"{loss}{form}" for loss in methods.LOSSES for form in ("", "-CCP-L")]
-    rows = [
-        {"method": name, "seed": seed, "value": 10.0 * seed + (seed + 1) * name.endswith("-L"), "setting": ""}
-        for name in names
-        for seed in range(3)
-    ]
-    fixed = {"metric": "MAP@R", "dataset": "cub-subset", "backbone": "squeezenet1_1", "selection": "last", "step": 1}
-    fixed |= {"paper": "ccp", "experiment": "41_ccp_retrieval", "profile": "small", "dim": 128}
-    (axis,) = retrieval.gains(pd.DataFrame(rows).assign(**fixed, protocol="conventional")).axes
+    values = {name: [10.0 * seed + (seed + 1) * name.endswith("-L") for seed in range(3)] for name in names}
+    table = pd.DataFrame(row for name in names for row in rows(name, values[name], metric="MAP@R"))
+    (axis,) = retrieval.gains(table).axes
     means = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"]
     assert means == pytest.approx([2.0] * len(methods.LOSSES))  # of 1, 2 and 3: the seeds' own level counts nothing
     assert axis.lines[0].get_xdata() == pytest.approx([2 - 2.484, 2 + 2.484], abs=1e-3)

@@ -7,6 +7,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from made_for_claims import rows
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -33,14 +34,12 @@ def _close_figures():
 
 
 def table(settings=("",), methods=("PFML", "CPML", "ProxyAnchor"), metrics=("R@1", "MAP@R"), seeds=3):
-    base = {"paper": "pfml", "experiment": "x", "profile": "quick", "dataset": "glyphs", "backbone": "conv4", "dim": 64}
-    base |= {"protocol": "conventional", "selection": "last", "step": 1}
     return pd.DataFrame(
-        base | {"method": m, "setting": s, "metric": k, "seed": seed, "value": 70 - 5 * i + j + 0.1 * seed}
-        for i, m in enumerate(methods)
-        for j, s in enumerate(settings)
-        for k in metrics
-        for seed in range(seeds)
+        row
+        for i, method in enumerate(methods)
+        for j, setting in enumerate(settings)
+        for metric in metrics
+        for row in rows(method, 70 - 5 * i + j + 0.1 * np.arange(seeds), setting, metric, dataset="glyphs")
     )
 
 

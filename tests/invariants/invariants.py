@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 from experiments.analysis import claims, goldens, provenance, results, saving, tables
@@ -48,12 +48,11 @@ def never(*given: Any, **named: Any) -> Any:
     raise AssertionError("a run was trained or an image was loaded")
 
 
-class Asked:
+class Asked(NamedTuple):
     """The lines of the store that were asked for: names of runs, keys of measurements."""
 
-    def __init__(self) -> None:
-        self.runs: set[str] = set()
-        self.measured: set[str] = set()
+    runs: set[str]
+    measured: set[str]
 
 
 @contextmanager
@@ -77,7 +76,7 @@ def nothing_trains(asked: Asked) -> Iterator[None]:
 @cache
 def rebuilt() -> tuple[list[str], Asked]:
     """What differs in tables that are made anew from the store, in words, and the lines asked for on the way."""
-    pilots, asked, differing = claims.frozen()["pilots"], Asked(), []
+    pilots, asked, differing = claims.frozen()["pilots"], Asked(set(), set()), []
     for path in provenance.table_paths(small()):
         if path.stem not in pilots:
             differing += rebuilt_differences(path, asked)
@@ -108,7 +107,7 @@ def table_of(path: Path, asked: Asked):
     params = study.configured(provenance.record(path)["parameters"])
     assert params.stem == path.stem, f"the parameters in {path.stem}.json now name {params.stem}"
     finished = runs.run_all(study.specs(params), record=records.file_of("small", study.name))
-    asked.runs |= {run.name for run in finished}
+    asked.runs.update(run.name for run in finished)
     for run in finished:  # what `Execution.run` measures before a run is on record
         Execution(study, params).measure(run)
     notebook = repository_root() / "notebooks" / f"{study.name}.ipynb"
@@ -122,11 +121,6 @@ def tables_now() -> Rows:
     how = {True: "kept", False: "rebuilt"}
     pilots, paths = claims.frozen()["pilots"], provenance.table_paths(small())
     return [{"table": path.stem, "how": how[path.stem in pilots], "sha256": sha256(path)} for path in paths]
-
-
-def not_rebuilt() -> list[str]:
-    """The tables of results/small whose bytes the store does not give."""
-    return rebuilt()[0]
 
 
 def rounded(one: str, other: str) -> bool:
@@ -263,7 +257,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
                 writer.writeheader()
                 writer.writerows(rows)
         return 0
-    found = [line for name in DUMPS for line in differences(name)] + not_rebuilt()
+    found = [line for name in DUMPS for line in differences(name)] + rebuilt()[0]
     print("\n".join(found) or "I1 to I5 hold")
     return 1 if found else 0
 

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from tiny import TINY
 
@@ -10,7 +11,7 @@ from experiments.analysis import judging
 from experiments.meanfield import conventional, growth
 from experiments.meanfield.claims import TESTS
 from experiments.report import catalogue
-from experiments.training import batches, loop
+from experiments.training import batches
 
 
 @pytest.mark.parametrize(
@@ -26,18 +27,6 @@ from experiments.training import batches, loop
 )
 def test_training_ends_once_patience_is_spent(values, patience, expected):
     assert conventional.stopped_at(values, patience) == expected
-
-
-@pytest.mark.parametrize("patience", [1, 3])
-def test_the_beginning_of_a_curve_is_the_run_that_stops(patience):
-    """What is read off one long run is what the loop does when it has the patience."""
-    spec = TINY.replace(steps=12, eval_every=1, monitor="MAP@R", keep_history=True, lr=0.05)
-    whole, stopped = (
-        [row["value"] for row in loop.train(variant).rows if (row["selection"], row["metric"]) == ("every", "MAP@R")]
-        for variant in (spec, spec.replace(patience=patience))
-    )
-    assert whole[: conventional.stopped_at(whole, patience)] == stopped
-    assert len(stopped) < len(whole) or patience == 3
 
 
 def finished(values, setting="", steps_per_epoch=None):
@@ -77,8 +66,6 @@ def test_differences_of_curves_are_paired_by_seed():
 
 
 def test_exponents_are_slopes_and_the_claim_is_judged():
-    import pandas as pd
-
     powers = {"Cont": 2.0, "CWMS": 1.9, "MFCont": 1.0, "MFCWMS": 0.8}
     costs = pd.DataFrame(
         {"method": name, "samples": n, "repetition": r, "seconds": 1e-6 * (1 + 0.01 * r) * max(n, 2000) ** power}
@@ -96,8 +83,6 @@ def test_exponents_are_slopes_and_the_claim_is_judged():
 
 
 def test_no_exponent_of_sizes_at_which_a_call_itself_costs():
-    import pandas as pd
-
     costs = pd.DataFrame({"method": "Cont", "samples": [250, 500, 4000], "repetition": 0, "seconds": [1.0, 1.1, 9.0]})
     assert growth.exponents(costs).empty
     assert conventional.growth_rows(costs, catalogue.find("32").configured({})).empty

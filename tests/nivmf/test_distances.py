@@ -48,16 +48,12 @@ def test_logits_by_cosine_turn_one_proxy_each(method):
     assert jacobian.fill_diagonal_(0).abs().max() < 1e-12
 
 
-def test_a_wrong_factor_in_a_distance_is_a_wrong_gradient(monkeypatch):
-    true = losses.l2_distance
-    monkeypatch.setattr(losses, "l2_distance", lambda z, p: true(z, p) / 2)
+def test_a_wrong_factor_in_a_distance_and_a_cosine_that_sees_the_norm_are_noticed(monkeypatch):
+    l2, cosine = losses.l2_distance, losses.cosine_distance
+    monkeypatch.setattr(losses, "l2_distance", lambda z, p: l2(z, p) / 2)
     errors = [row["value"] for row in distances.exact_rows(range(2)) if row["metric"] == "gradient_error"]
     assert sum(error > 0.1 for error in errors) == 2  # L2's, not Cosine's
-
-
-def test_a_cosine_that_sees_the_norm_is_noticed(monkeypatch):
-    true = losses.cosine_distance
-    monkeypatch.setattr(losses, "cosine_distance", lambda z, p: true(z, p) * z.norm(dim=1, keepdim=True) ** 0.01)
+    monkeypatch.setattr(losses, "cosine_distance", lambda z, p: cosine(z, p) * z.norm(dim=1, keepdim=True) ** 0.01)
     values = [r["value"] for r in distances.exact_rows([0]) if r["method"] == "Cosine" and "norm" in r["metric"]]
     assert min(values) > 1e-3
 

@@ -19,12 +19,11 @@ from experiments.training.builders import build_loss
 LR = 1e-5  # of the network in every released run
 
 
-def printed(name: str) -> list[dict]:
-    with open(Path(__file__).with_name(name), encoding="utf8") as file:
-        return list(csv.DictReader(file))
+with open(Path(__file__).with_name("released_runs.csv"), encoding="utf8") as file:
+    RELEASED = list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("row", printed("released_runs.csv"), ids=lambda row: f"{row['dataset']}-{row['dim']}")
+@pytest.mark.parametrize("row", RELEASED, ids=lambda row: f"{row['dataset']}-{row['dim']}")
 def test_a_run_of_table_2_is_the_released_command(row):
     _, specs = planned("20", "paper", dataset=row["dataset"], embedding_size=int(row["dim"]))
     scheduled = [spec for spec in specs if spec.setting == TABLE_2]
@@ -50,33 +49,6 @@ def test_a_run_of_table_2_is_the_released_command(row):
             "probabilistic.log_temperature": float(row["t_lr_x"]) * LR,
         }
     )
-    # Table 1 has the same loss, without omega for EL-nivMF alone, in Roth et al.'s pipeline
-    plain = {spec.method: spec for spec in specs if not spec.setting and spec.seed == 0}
-    assert plain[JOINT] == spec.replace(setting="", epochs=150, batch_size=112, lr_drop_epochs=(), lr_drop=0.5)
-    alone = dict(spec.loss_options)
-    del alone["omega"]
-    assert plain["EL-nivMF"].loss_options == alone
-    assert list(plain["EL-nivMF"].loss_lr.values()) == list(spec.loss_lr.values())
-    assert plain["MultiSimilarity"].loss_options["beta"] == 40
-    assert plain["ProxyNCA++"].loss_options == {"temperature": 1 / 9}  # scale 3 of both unit vectors
-    assert plain["ProxyNCA++"].loss_lr == plain["Margin"].loss_lr == pytest.approx({"*": 50 * LR})
-
-
-@pytest.mark.parametrize("row", printed("ablation_runs.csv"), ids=lambda row: row["method"])
-@pytest.mark.parametrize("dataset, epochs", [("cub", 50), ("cars", 150)])
-def test_a_run_of_the_ablation_is_the_released_one(row, dataset, epochs):
-    params, specs = planned("22", "paper", dataset=dataset)
-    spec = next(spec for spec in specs if spec.method == row["method"] and not spec.setting)
-    assert (params.protocol, spec.epochs, spec.batch_size, spec.embedding_size) == ("roth", epochs, 106, 512)
-    assert (spec.optimizer, spec.lr, spec.weight_decay, spec.freeze_batchnorm) == ("adam", LR, 4e-4, True)
-    options = dict(spec.loss_options)
-    assert options.pop("distance") and options.pop("num_samples", None) == (10 if row["method"] == "EL-nivMF" else None)
-    kappa0 = float(row["kappa0"])
-    assert options == {"concentration": kappa0, "temperature": float(row["t0"]), "embedding_scale": 150}
-    rates = {"proxies": 5000 * LR, "log_temperature": 500 * LR}
-    if row["kappa_lr_x"]:
-        rates["log_concentrations"] = float(row["kappa_lr_x"]) * LR / kappa0
-    assert spec.loss_lr == pytest.approx(rates)
 
 
 def test_what_the_reader_gives_wins():

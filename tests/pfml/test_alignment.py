@@ -5,28 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from experiments.pfml import alignment, methods
+from experiments.pfml import alignment
 from experiments.training import runs
-
-
-@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
-def test_gradients_are_clipped_for_the_proxies_of_pfml_and_for_cpml(profile):
-    params = alignment.Alignment.configured({"profile": profile, "seeds": 1})
-    unseen = {"keep_history": False, "eval_every": None, "eval_every_epochs": None}  # the first seed alone keeps more
-    planned = [spec.replace(**unseen) for spec in alignment.proxy_alignment(params)]
-    specs = {(spec.method, spec.setting): spec for spec in planned}
-    default, shuffled = specs["PFML", ""], specs["PFML", "batches=shuffled"]
-    assert default.loss_clip_value == shuffled.loss_clip_value == methods.CLIP_VALUE
-    assert default.samples_per_class == (None if profile == "paper" else 4) and shuffled.samples_per_class is None
-    assert specs["PFML", "gradients=unclipped"] == default.replace(loss_clip_value=None, setting="gradients=unclipped")
-    both = "batches=shuffled;gradients=unclipped"
-    assert specs["PFML", both] == shuffled.replace(loss_clip_value=None, setting=both)
-    clipped = {
-        method: (spec.clip_value, spec.loss_clip_value) for (method, setting), spec in specs.items() if not setting
-    }
-    assert clipped.pop("PFML") == (None, 0.01) and clipped.pop("CPML") == (0.01, None)
-    assert set(clipped.values()) == {(None, None)}
-    assert specs["SoftTriple", ""].loss_options["centers_per_class"] == 15  # as many as PFML has proxies
 
 
 def test_what_a_search_finds_holds_for_every_way_of_pfml(monkeypatch):

@@ -5,7 +5,6 @@ import pytest
 import torch
 from planned import planned
 
-from experiments.methods import spec_of
 from experiments.pfml import ablations, label_noise
 from experiments.pfml.methods import METHODS
 from experiments.training.builders import build_loss
@@ -72,16 +71,6 @@ def test_gradient_share_is_that_of_the_wrong_images(monkeypatch):
     run = type("Run", (), {"spec": spec})()
     share = label_noise.gradient_share(run)["gradient_share"]
     assert share == pytest.approx(100 * 2 * 3 / (20 * 3 + 20 * 1), rel=1e-5)
-
-
-def test_a_repulsion_that_reaches_farther_is_pfml_otherwise_but_for_the_profile_paper():
-    alone = {"seeds": 1, "mlrc_steps": 0, "small_dim": 0}
-    params, specs = planned("10", **alone, methods=["ProxyAnchor", "PFML"])
-    (farther,) = (spec for spec in specs if spec.setting)
-    usual = spec_of(METHODS["PFML"], params)
-    assert farther == usual.replace(setting="delta_rep=0.3", loss_options={**usual.loss_options, "delta_rep": 0.3})
-    for values in ({"methods": ["ProxyAnchor"]}, {"profile": "paper"}):
-        assert {spec.setting for spec in planned("10", **alone | values)[1]} == {""}
 
 
 def test_small_embeddings_stand_beside_the_head_they_begin_with():

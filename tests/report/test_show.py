@@ -61,7 +61,6 @@ def test_a_value_is_found_in_the_line_that_decides_it(setting, file, line, capsy
 
 
 @pytest.mark.parametrize("name", catalogue.studies())
-@pytest.mark.parametrize("profile", ["small", "paper"])
-def test_every_notebook_is_shown_without_data(name, profile, capsys, tmp_path, monkeypatch):
+def test_every_notebook_is_shown_without_data(name, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "absent"))
-    assert name in shown(capsys, name, "--profile", profile)
+    assert name in shown(capsys, name, "--profile", "paper")

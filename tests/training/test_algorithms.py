@@ -1,54 +1,43 @@
 """Algorithms: a teacher averages the network, an encoder learns without labels, clusters stand in for labels."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
+from example_tables import EXAMPLE
 from tiny import PLM as STEPS_OF_PLM
 from tiny import TINY
 
 from experiments.analysis import results
 from experiments.datasets import manifests
-from experiments.params import Params
-from experiments.study import Study
 from experiments.training import batches, inference, loop, runs
 from experiments.training.algorithms import momentum, momentum_encoder, pseudo_labels
 
 TEACHER = TINY.replace(algorithm="momentum", algorithm_options={"momentum": 0.9})
-EXAMPLE = Study("99_example", Params)
 
 
-def states_of(algorithm) -> dict:
-    return {name: value.clone() for name, value in algorithm.network.state_dict().items()}
+def states_of(network) -> dict:
+    return {name: value.clone() for name, value in network.state_dict().items()}
 
 
 def test_the_teacher_is_the_moving_average_of_weights_and_statistics(monkeypatch):
-    before, seen, after_step = [], [], momentum.Algorithm.after_step
+    seen, after_step = [], momentum.Algorithm.after_step
 
     def spy(algorithm):
-        seen.append(states_of(algorithm))
+        before = states_of(algorithm.teacher)
         after_step(algorithm)
-
-    build = momentum.Algorithm.__init__
-
-    @functools.wraps(build)
-    def built(algorithm, *args, **options):
-        build(algorithm, *args, **options)
-        before.append(states_of(algorithm))
+        seen.append((before, states_of(algorithm.network), states_of(algorithm.teacher)))
 
     monkeypatch.setattr(momentum.Algorithm, "after_step", spy)
-    monkeypatch.setattr(momentum.Algorithm, "__init__", built)
     outcome = loop.train(TEACHER)
-    assert len(seen) == 4
-    expected = before[0]
-    for state in seen:
-        for name, value in state.items():
-            expected[name] = 0.9 * expected[name] + 0.1 * value if value.is_floating_point() else value
-    for name, value in outcome.states["teacher"].items():
-        assert torch.allclose(value, expected[name], rtol=1e-5, atol=1e-7), name
-    assert any("running_mean" in name for name in expected)
-    assert not torch.equal(outcome.states["teacher"]["head.weight"], outcome.states["network"]["head.weight"])
+    start = inference.build_network(TEACHER, batches.load_dataset(TEACHER)).state_dict()
+    assert len(seen) == 4 and torch.equal(seen[0][0]["head.weight"], start["head.weight"])
+    for before, network, teacher in seen:
+        for name, value in network.items():
+            expected = 0.9 * before[name] + 0.1 * value if value.is_floating_point() else value
+            assert torch.allclose(teacher[name], expected, rtol=1e-5, atol=1e-7), name
+    assert any("running_mean" in name for name in start)
+    assert torch.equal(outcome.states["teacher"]["head.weight"], seen[-1][2]["head.weight"])
+    assert not torch.equal(seen[-1][1]["head.weight"], seen[-1][2]["head.weight"])
 
 
 def test_a_teacher_without_a_term_leaves_supervised_training_as_it_is():
