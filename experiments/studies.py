@@ -78,16 +78,18 @@ def training_embeddings(run: RunResult, per_class: int | None = None) -> tuple[m
         labels = manifest.labels[images]
         images = np.sort(np.concatenate([images[labels == label][:per_class] for label in np.unique(labels)]))
 
-    def embed() -> Tensor:
-        network = run.network()
-        if run.spec.train_from is None:
-            return inference.embed_images(run.spec, network, manifest, images)
-        # many runs share what lies below their tails, and it is in the cache since they were trained
-        tail, stored = activations.cut(run.spec, network, manifest)
-        return inference.embed(tail, stored.evaluated(images))
-
-    embeddings = kept(run, embed, "train", per_class)
+    embeddings = kept(run, lambda: embedded(run, manifest, images), "train", per_class)
     return manifest, embeddings, torch.from_numpy(manifest.labels[images])
+
+
+def embedded(run: RunResult, manifest: manifests.Manifest, images: np.ndarray) -> Tensor:
+    """Embeddings (N, D) of images of a finished run's data set in evaluation mode."""
+    network = run.network(manifest=manifest)
+    if run.spec.train_from is None:
+        return inference.embed_images(run.spec, network, manifest, images)
+    # many runs share what lies below their tails, and it is in the cache since they were trained
+    tail, stored = activations.cut(run.spec, network, manifest)
+    return inference.embed(tail, stored.evaluated(images))
 
 
 def kept(run: RunResult, build: Callable[[], Tensor], *what: object) -> Tensor:

@@ -25,7 +25,8 @@ WITHOUT = ("__init__", "_names", "recommended", "device")  # names and settings,
 # the tests of modules that have no file of their own name
 TESTED_BY = {"test_loop": "state supervised momentum", "test_runs": "keys cache scheduling"}
 TESTED_BY |= {"test_judging": "comparing claims", "test_records": "checking keys", "test_saving": "provenance"}
-TESTED_BY |= {"test_algorithms": "momentum supervised", "test_identity": "builders", "test_all_losses": "checks"}
+TESTED_BY |= {"test_algorithms": "momentum momentum_encoder pseudo_labels supervised", "test_identity": "builders"}
+TESTED_BY |= {"test_all_losses": "checks"}
 TESTED_BY |= {"test_potential_field": "close_pairs", "test_regression": "goldens", "test_specs": "goldens"}
 TESTED_BY |= {"test_files": "sources", "test_publishing": "results"}
 

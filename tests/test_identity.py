@@ -8,12 +8,8 @@ from experiments.training import records
 SPECS, TABLE = identity.specs(), identity.table()
 
 
-def words(kind: tuple[str, ...]) -> str:
-    return " ".join(filter(None, kind)) or "untrained"
-
-
 @pytest.mark.filterwarnings("ignore:embeddings have a mean concentration")  # those of so small a network have
-@pytest.mark.parametrize("kind", SPECS, ids=words)
+@pytest.mark.parametrize("kind", SPECS, ids=lambda kind: " ".join(filter(None, kind)) or "untrained")
 def test_the_first_steps_of_a_kind_of_run_stay(kind):
     """If a change was meant, raise `version` of this kind in results/versions.json, `python tests/identity.py --write`,
     and train its runs with `train --rerun`; else take the change back."""

@@ -18,8 +18,6 @@ from experiments.study import Study
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-
-
 SHARED = [*Params.defaults()]
 
 

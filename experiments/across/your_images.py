@@ -18,7 +18,7 @@ from scipy import special
 from torch import nn
 from torch.nn.functional import normalize
 
-from experiments import papers
+from experiments import papers, studies
 from experiments.across import unlabelled
 from experiments.analysis import results
 from experiments.analysis.statistics import LEVEL, MIN_SEEDS, t_interval
@@ -29,7 +29,7 @@ from experiments.methods import Method, pick, spec_of
 from experiments.params import Choice, Number, Params, Positive
 from experiments.profiles import recipe_of
 from experiments.study import Study
-from experiments.training import activations, batches, inference, network_files, protocols, records, runs
+from experiments.training import batches, inference, network_files, protocols, records, runs
 from experiments.training.runs import RunResult
 from experiments.training.spec import HEAD_STARTS, RunSpec
 
@@ -224,13 +224,7 @@ def _class_scores(run: RunResult) -> list[list[float]]:
         return runs.per_class(run.embeddings, manifest, manifest.indices("test"))
     train = manifest.indices("train")
     held_out = train[np.isin(manifest.labels[train], batches.folds(manifest, run.spec.folds)[run.spec.fold][1])]
-    network = run.network(manifest=manifest)
-    if run.spec.train_from is None:
-        embeddings = inference.embed_images(run.spec, network, manifest, held_out)
-    else:
-        tail, stored = activations.cut(run.spec, network, manifest)
-        embeddings = inference.embed(tail, stored.evaluated(held_out))
-    return runs.per_class(embeddings, manifest, held_out, among_all=True)
+    return runs.per_class(studies.embedded(run, manifest, held_out), manifest, held_out, among_all=True)
 
 
 def compared(finished: Iterable[RunResult]) -> pd.DataFrame:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from experiments.analysis.tables import COLUMNS, HITS, IDENTITY
@@ -90,29 +89,18 @@ def _counts(*models: "RunResult", together: bool) -> list[list[int]]:
     import torch
     from torch.nn.functional import normalize
 
-    from dmlrepro import retrieval
-    from experiments.training import batches
-    from experiments.training.device import device_for_training
+    from experiments.training import batches, runs
 
     manifest = batches.load_dataset(models[0].spec)
-    test = manifest.indices("test")
-    labels, query, gallery = manifest.labels[test], manifest.is_query[test], manifest.is_gallery[test]
-    device = device_for_training()
-    embeddings = [model.embeddings.to(device) for model in models]
+    embeddings = [model.embeddings for model in models]
     if together:
         embeddings = [torch.cat([normalize(each, dim=1) for each in embeddings], dim=1)]
-    searched = labels[gallery]
-    own_gallery = bool((query & gallery).all())  # the images search each other, each left out of its own list
-    relevant = np.bincount(searched, minlength=labels.max() + 1)[labels[query]] > int(own_gallery)
-    counts = np.zeros((labels.max() + 1, 2), int)
+    counts: dict[int, list[int]] = {}
     for each in embeddings:
-        others = None if own_gallery else each[torch.from_numpy(gallery)]
-        nearest = retrieval.nearest(each[torch.from_numpy(query)], 1, others).cpu().numpy()[:, 0]
-        hit = (searched[nearest] == labels[query]) & relevant
-        for column, counted in enumerate((hit, relevant)):
-            counts[:, column] += np.bincount(labels[query][counted], minlength=len(counts))
-    classes = np.flatnonzero(counts[:, 1])
-    return np.column_stack([classes, counts[classes]]).tolist()
+        for class_id, queries, correct, _ in runs.per_class(each, manifest, manifest.indices("test")):
+            before = counts.get(int(class_id), [0, 0])
+            counts[int(class_id)] = [before[0] + int(correct), before[1] + int(queries)]
+    return [[class_id, *counts[class_id]] for class_id in sorted(counts)]
 
 
 def frame(rows: Iterable[dict]) -> pd.DataFrame:

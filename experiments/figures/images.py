@@ -143,25 +143,16 @@ def _wall(
 def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray, right: bool | None) -> None:
     from matplotlib.patches import Rectangle
 
-    pixels = _small(image, 48)
+    pixels = np.squeeze(image)  # grey images may have a last axis of one channel
     height, width = np.array(pixels.shape[:2]) / max(pixels.shape[:2]) * 0.88
     left, top = x + (1 - width) / 2, y + (1 - height) / 2
-    axis.imshow(pixels, extent=(left, left + width, top + height, top), interpolation="nearest")
+    extent = (left, left + width, top + height, top)
+    axis.imshow(pixels, extent=extent, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
     if right is not None:
         shade, mark = (RIGHT, "✓") if right else (WRONG, "✗")
         axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=shade, linewidth=2.5))
         box = {"boxstyle": "round,pad=0.12", "facecolor": shade, "edgecolor": "none"}
         axis.text(left + width, top, mark, ha="right", va="top", color="white", fontsize=9, weight="bold", bbox=box)
-
-
-def _small(image: np.ndarray, size: int) -> np.ndarray:
-    """uint8 (H, W, 3) of at most `size` pixels a side, in few colours, for a small PNG."""
-    from PIL import Image
-
-    pixels = np.asarray(image)
-    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
-    picture.thumbnail((size, size))
-    return np.asarray(picture.quantize(32, dither=Image.Dither.NONE).convert("RGB"))
 
 
 def _wrapped(name: str, width: int = 24) -> str:

@@ -1,67 +1,50 @@
-"""Figures of the plane: potentials with their forces, points and the lines through them, samples with their proxies."""
+"""Figures of the plane: potentials with their forces, samples with their proxies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.figures.style import MARKERS, WIDTH, described, legend, listed, panels, plain, shades
+from experiments.figures.style import PALETTE, WIDTH, described, legend, listed, panels, plain
 
 
 def field(
     x: np.ndarray,
     y: np.ndarray,
     potentials: Mapping[str, np.ndarray],
-    forces: Mapping[str, np.ndarray] | None = None,
-    points: np.ndarray | None = None,
-    labels: Sequence | None = None,
-    titles: tuple[str, str, str] = ("embedding coordinate 1", "embedding coordinate 2", "potential (no unit)"),
-    limits: tuple[float, float] | None = None,
+    forces: Mapping[str, np.ndarray],
+    points: np.ndarray,
+    titles: tuple[str, str, str],
 ) -> Figure:
-    """Potentials on a grid of the plane, a panel each, with force arrows and the charges that make them.
+    """Potentials on a grid of the plane, a panel each, with force arrows and the points that make them.
 
     x (W,), y (H,): the grid. potentials: {title: (H, W)}; colours end at their 2 % and 98 % quantiles. forces:
     {title: (H, W, 2)}, thinned to 15 arrows a side; their length grows with the logarithm of the force, which spans
-    many orders. points (N, 2), labels (N,): charges and their classes. titles: of x, y and the colour bar. limits: ends
-    of the colours of all panels, where these are to be compared.
+    many orders. points (N, 2). titles: of x, y and the colour bar.
     """
     import seaborn
 
-    forces = forces or {}
     width = min(WIDTH, 4.5 * len(potentials))
     height = 1.2 + width / len(potentials) * np.ptp(y) / np.ptp(x)
     with panels(len(potentials), height, width, grid=False, sharey=True) as (figure, axes):
         pale = seaborn.light_palette("#2C7FB8", as_cmap=True, reverse=True)  # arrows stay visible on all of it
         for axis, (name, values) in zip(axes, potentials.items()):
-            low, high = limits or np.quantile(values, [0.02, 0.98])
+            low, high = np.quantile(values, [0.02, 0.98])
             levels = np.linspace(low, high, 13)
-            levels = levels if levels[-1] > levels[0] else levels[0] + np.linspace(-1, 1, 13)
             drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")
             ticks = levels[[0, 6, 12]]
             bar = figure.colorbar(drawn, ax=axis, location="bottom", label=titles[2], ticks=ticks, aspect=30)
-            for tick, side in zip(bar.ax.set_xticks(ticks, _three_digits(ticks)), ("left", "center", "right")):
+            texts = [np.format_float_positional(tick, 3, fractional=False, trim="-") for tick in ticks]
+            marks = bar.ax.set_xticks(ticks, texts)
+            for tick, side in zip(marks, ("left", "center", "right")):
                 tick.label1.set(horizontalalignment=side)  # centred labels at the ends would meet the neighbour's
-            if name in forces:
-                arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
-            if points is not None:
-                kinds = np.zeros(len(points)) if labels is None else np.asarray(labels)
-                for shape_of, kind in zip(MARKERS, np.unique(kinds)):
-                    where = np.asarray(points)[kinds == kind].T
-                    look: dict[str, Any] = {"color": "white", "edgecolor": "black", "s": 46, "zorder": 3}
-                    axis.scatter(*where, label=f"class {kind}", marker=shape_of, **look)
+            arrows(axis, x, y, forces[name])
+            axis.scatter(points[:, 0], points[:, 1], color="white", edgecolor="black", s=46, zorder=3)
             axis.set(title=name, xlabel=titles[0], aspect="equal")
         axes[0].set_ylabel(titles[1])
-        if points is not None and labels is not None:
-            axes[0].legend(fontsize="small", loc="upper right")
     return described(figure, f"Maps of the {titles[2]} over {titles[0]} and {titles[1]}: {listed(potentials)}.")
-
-
-def _three_digits(values: np.ndarray) -> list[str]:
-    """Numbers of one scale without exponents: what is below a thousandth of the largest is 0."""
-    shown = np.where(np.abs(values) > np.abs(values).max() / 1000, values, 0)
-    return [np.format_float_positional(value, 3, fractional=False, trim="-") for value in shown]
 
 
 def arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None:
@@ -83,11 +66,11 @@ def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
     with panels(len(states), 3.4, 7.4, most=2, extra=0.4) as (figure, axes):
         for axis, (title, state) in zip(axes, states.items()):
             points, labels = state["points"], state["labels"]
-            for number, shade in enumerate(shades(len(state["converged"]))):
+            for number, shade in zip(range(len(state["converged"])), PALETTE):
                 own = points[labels == number]
                 axis.scatter(own[:, 0], own[:, 1], s=5, color=shade, alpha=0.35, linewidth=0)
-                converged = {"marker": "s", "s": 46, "facecolor": shade, "edgecolor": "black"}
-                following = {"marker": "o", "s": 60, "facecolor": "none", "edgecolor": shade}
+                converged: dict[str, Any] = {"marker": "s", "s": 46, "facecolor": shade, "edgecolor": "black"}
+                following: dict[str, Any] = {"marker": "o", "s": 60, "facecolor": "none", "edgecolor": shade}
                 for name, look in (("converged", converged), ("next", following)):
                     label = f"{name} proxies" if not number else None
                     axis.scatter(*state[name][number].T, label=label, linewidth=1.5, **look)

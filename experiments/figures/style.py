@@ -126,13 +126,6 @@ def _display(figure: Figure) -> None:
     display(picture | {"text/plain": words}, metadata={"image/png": {"alt": words}}, raw=True)
 
 
-def shades(count: int) -> list:
-    """Colours of so many classes."""
-    import seaborn
-
-    return PALETTE[:count] if count <= len(PALETTE) else seaborn.color_palette("husl", count)
-
-
 GREEK = dict(zip(["alpha", "beta", "delta", "kappa", "lambda", "omega", "rho"], "αβδκλωρ"))
 
 

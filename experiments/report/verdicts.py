@@ -82,7 +82,7 @@ def comparisons() -> pd.DataFrame:
 @functools.cache
 def robust() -> pd.DataFrame:
     """Which checks keep the verdict of each claim here, see `robustness`, by the index of its line in `lines`."""
-    tests, lines_of, rows = catalogue.claims(), by_claim(), {}
+    tests, lines_of, rows = catalogue.claims(), dict(list(lines().groupby("claim_id"))), {}
     decided = [line for line in deciding().values() if line is not None and line.verdict in judging.DECIDED]
     for saved, _ in _judged():
         if not (here := [line for line in decided if (line.stem, line.profile) == (saved.stem, saved.profile)]):
@@ -137,17 +137,11 @@ def _hits(study: Study, saved: stored.Stored) -> pd.DataFrame | None:
     return None
 
 
-def by_claim() -> dict[str, pd.DataFrame]:
-    """The lines of each claim that has any."""
-    return dict(list(lines().groupby("claim_id")))
-
-
 @functools.cache
 def deciding() -> dict[str, Any]:
     """Claim of data/claims.csv -> the line that its verdict here rests on; None without one."""
-    tests, lines_of = catalogue.claims(), by_claim()
-    none = lines().head(0)
-    return {name: ledger.deciding(lines_of.get(name, none), tests[name]) for name in claims.stated()}
+    tests, every = catalogue.claims(), lines()
+    return {name: ledger.deciding(every[every["claim_id"] == name], tests[name]) for name in claims.stated()}
 
 
 @functools.cache

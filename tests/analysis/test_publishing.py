@@ -97,7 +97,7 @@ def test_what_another_processor_rounds_otherwise_is_left_alone_and_counted(tmp_p
     publishing.publish(build_folder(tmp_path / "there", rounding="there", a=50.0, b=50.0), target)
     build = build_folder(tmp_path / "here", a=51.5, b=50.0)
     assert publishing.publish(build, target) == (2, 0) and value(target / "a.csv") == 50
-    assert publishing.difference(build, target) == "1 of 1 numbers differ from the committed ones, the largest by 1.50"
+    assert publishing.difference(build, target) == "1 of 2 numbers differ from the committed ones, the largest by 1.50"
     assert publishing.outdated(build, target) == {}
     assert publishing.publish(build, target, everything=True) == (2, 2)
     assert publishing.difference(build, target) == ""

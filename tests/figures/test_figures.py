@@ -50,7 +50,9 @@ def pixels(*shape):
 def field_arguments():
     grid = np.linspace(-1, 1, 20)
     x, y = np.meshgrid(grid, grid[:15])
-    return grid, grid[:15], {"one": x**2 + y**2, "two": x * y}, {"one": -np.stack([x, y], axis=-1)}
+    force = -np.stack([x, y], axis=-1)
+    titles = ("coordinate 1", "coordinate 2", "potential")
+    return grid, grid[:15], {"one": x**2 + y**2, "two": x * y}, dict.fromkeys(("one", "two"), force), np.eye(2), titles
 
 
 CURVE = {"CUB": {0: 68.2, 3: 73.4}}
@@ -64,7 +66,7 @@ BOTH = pd.DataFrame({"paper": ["PFML", "CCP"], "own": [True, False], "theirs": [
 FIGURES = {
     "dots": lambda: charts.dots(table(), ["R@1", "MAP@R"]),
     "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", CURVE),
-    "field": lambda: planes.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
+    "field": lambda: planes.field(*field_arguments()),
     "lines": lambda: charts.lines(
         {"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}, band="range"
     ),
@@ -211,7 +213,7 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
     force = np.zeros((15, 15, 2))
     force[..., 0], force[3, 4] = 1.0, (0.0, -1e9)
     force[8, 8] = 0
-    figure = planes.field(grid, grid, {"u": np.zeros((15, 15))}, {"u": force})
+    figure = planes.field(grid, grid, {"u": RNG.random((15, 15))}, {"u": force}, np.eye(2), ("x", "y", "u"))
     (arrows,) = [collection for collection in figure.axes[0].collections if type(collection).__name__ == "Quiver"]
     u, v = np.reshape(arrows.U, (15, 15)), np.reshape(arrows.V, (15, 15))
     assert u[3, 4] == 0 and v[3, 4] == pytest.approx(-1) and u[8, 8] == v[8, 8] == 0
