@@ -104,6 +104,6 @@ def test_the_gains_of_ccp_are_paired_by_seed():
     values = {name: [10.0 * seed + (seed + 1) * name.endswith("-L") for seed in range(3)] for name in names}
     table = pd.DataFrame(row for name in names for row in rows(name, values[name], metric="MAP@R"))
     (axis,) = retrieval.gains(table).axes
-    means = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"]
+    means = [dot.get_offsets()[0, 0] for dot in axis.collections]
     assert means == pytest.approx([2.0] * len(methods.LOSSES))  # of 1, 2 and 3: the seeds' own level counts nothing
     assert axis.lines[0].get_xdata() == pytest.approx([2 - 2.484, 2 + 2.484], abs=1e-3)
