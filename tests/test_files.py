@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -198,9 +199,18 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path):
 # Places
 
 
-def test_a_machine_without_git_knows_no_commit(monkeypatch):
-    head = files.repository_root() / ".git" / "HEAD"
-    if head.is_file():
+def test_a_checkout_is_its_commit_and_whether_code_changed_beside_it(monkeypatch, tmp_path):
+    unknown = {"git_commit": "", "git_dirty": False}
+    monkeypatch.setattr(sources, "repository_root", lambda: tmp_path)
+    if shutil.which("git"):
+        assert sources.checkout.__wrapped__() == unknown  # no repository
+        named = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        for arguments in (["init", "--quiet"], [*named, "commit", "--quiet", "--allow-empty", "--message", "x"]):
+            subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
         assert re.fullmatch("[0-9a-f]{40}", sources.checkout.__wrapped__()["git_commit"])
+        (tmp_path / "dmlrepro").mkdir()
+        assert sources.checkout.__wrapped__()["git_dirty"] is False
+        (tmp_path / "dmlrepro" / "new.py").touch()
+        assert sources.checkout.__wrapped__()["git_dirty"] is True
     monkeypatch.setenv("PATH", "")
-    assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}
+    assert sources.checkout.__wrapped__() == unknown
