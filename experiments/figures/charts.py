@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from experiments.analysis import stored, tables
@@ -37,7 +38,7 @@ def dots(
     """A panel per metric, a dot per method and setting, sorted by the first metric; means stand right of the panels.
 
     The axis spans what was trained. The network before training is a line, dashed with its features and dotted with a
-    random head, or an arrow where it lies far outside.
+    random head, or an arrow where it lies far outside. A metric that is the same everywhere stands in the title.
 
     table: tidy results of one data set, profile and protocol.
     published: rows with columns dataset, method, metric, value, methods named as in the table; hollow marks in a panel
@@ -56,8 +57,11 @@ def dots(
         check(len(known) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
         theirs = dict(list(known.groupby("metric")))
     common, dot_names = _short_names(order, names)
-    shown = [(metric, part) for metric in metrics for part in ("ours", "published")[: 1 + (metric in theirs)]]
+    same = {metric: of[0] for metric, of in rows.groupby("metric")["value"].unique().items() if len(of) == 1}
+    drawn = [metric for metric in metrics if metric not in same] or metrics
+    shown = [(metric, part) for metric in drawn for part in ("ours", "published")[: 1 + (metric in theirs)]]
     title = f"{plain(stored.setup_in_words(rows))}{common}\n{_statistics(rows)}"
+    title += "".join(f"; {names.label(metric)}: {number(value)} in all" for metric, value in same.items())
     height = 0.3 * len(order) + 0.9
     with panels(len(shown), height, 6.8, most=min(2, len(shown)), extra=0.6, sharey=True) as (figure, axes):
         for axis, (metric, part) in zip(axes, shown):
@@ -169,12 +173,15 @@ def ablation(
     common = set.intersection(*(set(curve) for curve in (*theirs.values(), *(curve for *_, curve in ours))))
     reference = min(common, default=math.nan) if reference is None else reference
     check(reference in common, f"reference: {reference} is no level of every curve; these are {sorted(common)}")
+    theirs = {name: points for name, points in theirs.items() if len(points) > 1}  # the reference alone is no curve
     changes = [curve.sub(curve[reference], axis=0) for *_, curve in ours]
     level, title_of_x = names.label(metric), names.label(x)
     change = f"change of {level}" if "(%)" not in level else f"change of {metric} (points)"
     title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}" + "; curves side by side" * (len(ours) > 1)
     from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
-    drawn = [level] if from_zero and not theirs else [change, level]
+    same = all(np.allclose(changed.fillna(0), 0, atol=1e-12) for changed in changes)
+    title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level" * same
+    drawn = [level] if from_zero and not theirs else [change] if same else [change, level]
     with panels(len(drawn), 2.3, 6.5, most=1, extra=0.9, sharex=True) as (figure, axes):
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
@@ -183,12 +190,13 @@ def ablation(
         count = dict.fromkeys((method for _, method, _ in ours), 0)
         apart = min(30, 110 / max(len(ours) - 1, 1)) / len(levels)  # points; all of them stay within the margin
         for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
-            # settings of one method differ in dashes and mark, and no two curves stand in one place
+            # settings of one method differ in dashes, shade and mark, and no two curves stand in one place
             mark = style.MARKERS[(style.MARKERS.index(names.marker(method)) + count[method]) % len(style.MARKERS)]
-            how: dict[str, Any] = {"color": names.color(method), "marker": mark, "label": name}
+            color = to_rgb(names.color(method)) + (1 - 0.17 * (count[method] % 4),)
+            how: dict[str, Any] = {"color": color, "marker": mark, "label": name}
             how["linestyle"] = FLOORS.get(method, ("-", ":", "-.", "--")[count[method] % 4])
-            for axis, by_seed in zip(axes, (changed, curve)[-len(drawn) :]):
-                _curve(axis, by_seed, aside=apart * (i - (len(ours) - 1) / 2), **how)
+            for axis, text in zip(axes, drawn):
+                _curve(axis, changed if text == change else curve, aside=apart * (i - (len(ours) - 1) / 2), **how)
             count[method] += 1
         for axis, text in zip(axes, drawn):
             axis.set_ylabel(textwrap.fill(text, 26))  # panels are low
@@ -226,7 +234,7 @@ def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, 
     ]
 
 
-def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: str, aside: float, **how: Any) -> None:
+def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
     """Means of a (seeds, levels) frame, single seeds where these are few, from MIN_SEEDS seeds on a t interval, drawn
     so many points beside their level."""
     from matplotlib.transforms import ScaledTranslation

@@ -55,7 +55,8 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
                 group = some[some["own"] == own]
                 look: dict[str, Any] = {"s": 24, "facecolor": "none", "edgecolor": shade, "marker": marker}
                 axis.scatter(group["theirs"], group["ours"], label=kind, **look)
-            axis.axline((0, 0), slope=1, color="black", linewidth=0.8, zorder=1)
+            reach = min(*axis.get_xlim(), *axis.get_ylim()), max(*axis.get_xlim(), *axis.get_ylim())
+            axis.plot(reach, reach, color="black", linewidth=0.8, zorder=1)  # of equal ranges
             axis.axhline(0, color="0.7", linewidth=0.8, zorder=1)
             axis.axvline(0, color="0.7", linewidth=0.8, zorder=1)
             axis.set(xlabel=f"published less the mean ({unit})", ylabel=f"ours less the mean ({unit})", title=paper)
