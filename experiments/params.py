@@ -246,12 +246,12 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
         given = {**given, "weights": "none"}
     given = {n: tuple(value) if isinstance(value, list) else value for n, value in given.items() if value is not None}
     _validated(study.params, given, whole=False)
-    given = {name: value for name, value in given.items() if value != defaults[name]}
     profile = given.get("profile", "quick")
     choice: dict[str, Any] = {name: given[name] for name in ("dataset", "protocol") if name in given}
     layers = _layers(study, given)
     decided = _merged(layers)
-    values = {name: decided[name] for name, default in defaults.items() if default is None and name in decided} | given
+    given = {name: value for name, value in given.items() if value != defaults[name] or name in decided}
+    values = {name: decided[name] for name in defaults if name in decided} | given
     if given.get("epochs") and "steps" not in given:  # an explicit epochs replaces the profile's steps, and the reverse
         values["steps"] = 0
     if given.get("steps") and "epochs" not in given:

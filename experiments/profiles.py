@@ -87,7 +87,9 @@ _WHOLE = {
     "searched": {"steps": 0, "epochs": 12},
     "rates": (1e-4, 3e-5, 3e-4),  # of the network, chosen on one third of the training classes; options as published
     "seeds": PLANNED_OF["mobilenet_v2"],
-    "fixed": {"head_lr": 1e-3, "crop_scale": (0.4, 1.0), "precision": "bfloat16", "eval_every_epochs": 2.0},
+    "fixed": {"head_lr": 1e-3, "crop_scale": (0.4, 1.0)},
+    "precision": "bfloat16",
+    "eval_every_epochs": 2.0,
 }
 BY_NETWORK: dict[tuple, dict[str, Any]] = {("small", name, "mobilenet_v2"): _WHOLE for name in ("cub-subset", "cub")}
 RECIPES["paper"] |= {f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()}  # partial copies
