@@ -357,7 +357,7 @@ def test_own_images_have_the_recipe_of_a_set_that_is_like_them(dataset):
 def test_a_network_has_its_own_recipe_and_names_a_results_file_alone():
     params = EXAMPLE.configured({"profile": "small", "backbone": "mobilenet_v2"})
     assert params.stem == "99_example--backbone=mobilenet_v2"
-    assert (params.train_from, params.steps, params.epochs, params.seeds) == ("", 0, 12, 5)
+    assert (params.train_from, params.steps, params.epochs, params.seeds) == ("", 0, 16, 5)
     assert params.spec_options()["precision"] == params.precision == "bfloat16"
     other = EXAMPLE.configured({"profile": "small", "backbone": "mobilenet_v2", "precision": "float32"})
     assert other.spec_options()["precision"] == "float32" and other.stem.endswith(",precision=float32")

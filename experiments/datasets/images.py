@@ -106,13 +106,15 @@ def train_batch(
     that is made, with the pixels it would have in the whole batch.
     """
     indices = torch.as_tensor(indices)
-    boxes = random_boxes(store.sizes[indices], generator, scale, RATIO)[rows]
-    mirrored = (torch.rand(len(indices), generator=generator) < 0.5)[rows]
+    boxes = random_boxes(store.sizes[indices], generator, scale, RATIO)[rows].tolist()
+    mirrored = (torch.rand(len(indices), generator=generator) < 0.5)[rows].tolist()
     indices = indices[rows]
     batch = _empty(store, len(indices), size)
-    for out, index, (top, left, height, width) in zip(batch, indices.tolist(), boxes.tolist()):
-        out.copy_(_resize(store[index][None, :, top : top + height, left : left + width], (size, size))[0])
-    batch[mirrored] = batch[mirrored].flip(-1)
+    for out, index, (top, left, height, width), turned in zip(batch, indices.tolist(), boxes, mirrored):
+        crop = store[index][None, :, top : top + height, left : left + width]
+        # the kernel is twice as fast where pixels lie together, and a picture mirrors faster than a batch
+        crop = _resize(crop.contiguous(memory_format=torch.channels_last), (size, size))[0]
+        out.copy_(crop.flip(-1) if turned else crop)
     return batch
 
 

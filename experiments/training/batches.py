@@ -149,7 +149,8 @@ def prefetched(make: Callable, arguments: Iterator[tuple], *, crops: bool) -> It
         while chunk := list(itertools.islice(arguments, 64)):  # a sampler stays in the CPU's caches when drawn in a row
             yield from (make(*item) for item in chunk)
         return
-    workers = min(8, len(os.sched_getaffinity(0))) if torch.cuda.is_available() else 1
+    # a process that has one thread shares its cores with others
+    workers = min(8, len(os.sched_getaffinity(0)), 2 * torch.get_num_threads()) if torch.cuda.is_available() else 1
     with ThreadPoolExecutor(workers) as pool:
         pending: deque = deque()
         for item in arguments:

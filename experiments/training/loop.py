@@ -24,7 +24,7 @@ from experiments.networks.backbones import Network
 from experiments.progress import reporter
 from experiments.training import activations, batches, inference
 from experiments.training.builders import OPTIMIZERS, algorithm_builder
-from experiments.training.device import device_for_training, reuse_freed_memory
+from experiments.training.device import device_for_training, replayed, reuse_freed_memory
 from experiments.training.spec import RunSpec
 from experiments.training.state import Schedule, State, copied, is_spent, monitored
 
@@ -79,6 +79,9 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     if checkpoint is not None and checkpoint.exists() and (flaw := state.load(checkpoint)):
         quarantine(checkpoint, flaw)
         return train(spec, checkpoint=checkpoint, progress=progress)  # `state` may hold a part of it
+    if device.type == "cuda" and network.batchnorm_frozen and not spec.compile:
+        some = task.as_trained(torch.arange(spec.batch_size).repeat(spec.views), "augmentation", 0)
+        replayed(network, some.to(device), half=spec.precision == "bfloat16")
     first, stepping = state.step, time.perf_counter()
     latest = optimise(task, state, checkpoint, progress)
     stepping = time.perf_counter() - stepping

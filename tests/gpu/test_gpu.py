@@ -3,6 +3,7 @@
 `make test-gpu` runs this file; without a GPU every test is skipped.
 """
 
+import copy
 from unittest import mock
 
 import pytest
@@ -13,6 +14,7 @@ from each_loss import HOLDING, NAMES, batch, built, call
 from dmlrepro import metrics, samplers, vmf
 from dmlrepro.losses import nivmf
 from experiments.training import loop
+from experiments.training.device import replayed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 
@@ -96,3 +98,23 @@ def test_a_training_step():
         on_cpu = loop.train(spec).losses
     apart = (on_gpu - on_cpu).abs() / on_cpu.abs()
     assert apart[0] <= 1e-3 and apart.max() <= 1e-2
+
+
+def test_a_replayed_network_is_the_network():
+    """Outputs, gradients, evaluation, and a batch of another shape."""
+    draw = torch.Generator().manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.ReLU6(), torch.nn.Flatten(), torch.nn.Linear(8 * 7 * 7, 4)]
+    eager = torch.nn.Sequential(*layers).cuda()
+    graphed = copy.deepcopy(eager)
+    batches = [torch.rand(count, 3, 16, 16, generator=draw).cuda() for count in (5, 5, 5, 3)]
+    replayed(graphed, batches[0].clone(), half=True)
+    for images in batches:
+        found = []
+        for network in (eager, graphed):
+            network.zero_grad()
+            with torch.autocast("cuda", torch.bfloat16):
+                output = network(images)
+            output.float().square().sum().backward()
+            found.append([output.detach().clone(), *(parameter.grad.clone() for parameter in network.parameters())])
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
+    assert torch.equal(graphed.eval()(batches[0]), eager.eval()(batches[0]))
