@@ -225,6 +225,7 @@ def spec_layers(method: Method, params: Params) -> Layers:
             head = merged(layers).get("head_lr")
             faster = {name: times(rates[name], lr / params.lr) for name in method.lr_multipliers}
             decided = {"lr": lr} | ({"head_lr": times(head, lr / params.lr)} if head else {})
+            decided |= {name: chosen[name] for name in ("epochs",) if name in chosen}
             layers.append((source, decided | ({"loss_lr": rates | faster} if faster else {})))
     return layers
 
@@ -232,12 +233,15 @@ def spec_layers(method: Method, params: Params) -> Layers:
 def search_layers(method: Method, params: Params) -> Layers:
     """What a committed search found for a method under these parameters, but for what the reader gives; at most one.
 
-    `lr` is the network's learning rate, the others are options of the loss.
+    `lr` is the network's learning rate, `epochs` the length of the run, the others are options of the loss.
     """
     search = params.searches().get(method.name)
     if search is None or search["begun"]["spec"].get("loss") != method.loss:
         return []
-    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)} | {"lr": "lr"}
+    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)} | {
+        "lr": "lr",
+        "epochs": "epochs",
+    }
     kept = {name: v for name, v in search["found"]["options"].items() if given.get(name) not in params.changed}
     where, runs = search["conditions"], sum(len(trial["scores"]) for trial in search["trials"])
     return [(f"search, {runs} runs, {where['dataset']}, {where['train_from'] or 'whole network'}", kept)]
@@ -280,7 +284,7 @@ def option_layers(method: Method, params: Params, backbone: str) -> Layers:
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
     layers.append((PARAMETER, {option: getattr(params, name) for option, name in given.items()}))
     for source, chosen in search_layers(method, params):
-        layers.append((source, {name: value for name, value in chosen.items() if name != "lr"}))
+        layers.append((source, {name: value for name, value in chosen.items() if name not in ("lr", "epochs")}))
     for option, known in method.by_backbone.items():
         if not merged(layers).get(option):
             if backbone not in known:

@@ -133,6 +133,9 @@ def test_the_ranges_are_those_that_the_committed_searches_varied():
     records = [json.loads(path.read_text()) for path in (repository_root() / "results/small/searches").glob("*.json")]
     assert len({record["method"] for record in records}) > 40
     for record in records:
+        if record.get("metric") == "R@1":  # of a network whose recipe names rates
+            assert record["ranges"].keys() == {"lr"}
+            continue
         ranges = searched_ranges(papers.methods()[record["method"]])
         varied = {name: dataclasses.asdict(bounds) for name, bounds in ranges.items()}
         assert varied == record["ranges"], record["method"]

@@ -359,6 +359,8 @@ def test_a_network_has_its_own_recipe_and_names_a_results_file_alone():
     assert params.stem == "99_example--backbone=mobilenet_v2"
     assert (params.train_from, params.steps, params.epochs, params.seeds) == ("", 0, 16, 5)
     assert params.spec_options()["precision"] == params.precision == "bfloat16"
+    stated = [catalogue.find(n).configured({"profile": "small", "backbone": "mobilenet_v2"}) for n in ("41", "50")]
+    assert {(of_notebook.steps, of_notebook.epochs) for of_notebook in stated} == {(0, 16)}
     other = EXAMPLE.configured({"profile": "small", "backbone": "mobilenet_v2", "precision": "float32"})
     assert other.spec_options()["precision"] == "float32" and other.stem.endswith(",precision=float32")
     reader = EXAMPLE.configured({"profile": "small", "backbone": "mobilenet_v2", "train_from": "features.14"})

@@ -130,14 +130,21 @@ def search(
         they are kept), "found" (see `_found`), "counts", "begun" (all that the scores of trial 0 depend on but the
         machine), "made" (commit, versions, device) and "sha256" of all others.
 
+    A file with fewer trials of the grid is continued.
+
     Raises:
-        ValueError: no trials; the file was edited or damaged.
+        ValueError: no trials; the file was edited or damaged, or its trials are of another device.
     """
     if trials < 1:
         raise ValueError(f"trials must be positive, got {trials}")
     with locked(path):  # of two processes that search for one file the second waits, and finds it complete
-        if path.exists() and not again:
-            return read(path)
+        known = read(path) if path.exists() and not again else None
+        if known and len(known["trials"]) >= trials:
+            return known
+        if known and (device := known["made"]["device"]) != keys.device_name():
+            raise ValueError(
+                f"{path} has {len(known['trials'])} of {trials} trials, of {device}; go on there, or use `--again`"
+            )
         judged = models(spec)
         begun = {
             "counts": {"trials": trials, "on folds": first, "finalists": finalists, "folds": len(judged)},
@@ -147,11 +154,12 @@ def search(
             "begun": _begun(judged[0]),
             "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
         }
-        tried: list[dict[str, Any]] = []
+        tried: list[dict[str, Any]] = [*known["trials"]] if known else []
 
         def score(trial: dict[str, Any], folds: slice) -> None:
             metrics = validation_metrics(models(applied(spec, trial["options"], fixed))[folds])
-            trial["scores"] += [each.get(metric, 0.0) for each in metrics]  # one that diverged has none
+            # where the curve is kept a trial counts with its best evaluation; one that diverged has none
+            trial["scores"] += [max([each.get(metric, 0.0), *_curve(each, metric).values()]) for each in metrics]
             trial["metrics"] += metrics
 
         while len(tried) < trials:
@@ -163,7 +171,10 @@ def search(
         for trial in sorted(tried, key=lambda trial: -statistics.fmean(trial["scores"]))[:finalists]:
             for fold in range(first, len(judged)):
                 score(trial, slice(fold, fold + 1))
-        write_text(path, signed({**(about or {}), **begun, "trials": tried, "found": _found(tried, first)}))
+        found = _found(tried, first)
+        if epochs := _best_epoch(tried[found["trial"]]["metrics"][0], metric, spec.epochs):
+            found["options"] = found["options"] | {"epochs": epochs}
+        write_text(path, signed({**(about or {}), **begun, "trials": tried, "found": found}))
         return read(path)
 
 
@@ -225,6 +236,18 @@ def _found(tried: Sequence[Mapping], first: int) -> dict[str, Any]:
     return {"trial": winner, "options": tried[winner]["options"], "score": means[winner]} | shown
 
 
+def _curve(metrics: Mapping[str, float], metric: str) -> dict[int, float]:
+    """A metric by the step of its evaluation, of the metrics of a run that kept its curve."""
+    at = f"{metric} at step "
+    return {int(name.removeprefix(at)): value for name, value in metrics.items() if name.startswith(at)}
+
+
+def _best_epoch(metrics: Mapping[str, float], metric: str, epochs: int | None) -> int | None:
+    """After how many of its epochs a run scored best, the first of equals; None where only its end was looked at."""
+    curve = _curve(metrics, metric)
+    return round((epochs or 0) * max(curve, key=lambda step: curve[step]) / max(curve)) if curve else None
+
+
 def by_protocol(spec: RunSpec, ranges: Mapping[str, Range], name: str, trials: int, **expansion: Any) -> Search:
     """The search of a protocol, every trial on all its folds, kept in the cache; expansion: further arguments of
     `protocols.expand`. ValueError: no trials, or the protocol has no classes to validate on."""
@@ -248,6 +271,8 @@ def at_an_end(record: Search) -> list[str]:
     """The hyperparameters whose chosen value lies within 5 % of an end of its range: the best may lie beyond it."""
     places = {}
     for name, value in record["found"]["options"].items():
+        if name not in record["ranges"]:
+            continue
         low, high, log = record["ranges"][name].values()
         low, high, value = map(math.log, (low, high, value)) if log else (low, high, value)
         places[name] = (value - low) / (high - low)

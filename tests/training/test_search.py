@@ -65,6 +65,38 @@ def test_rates_that_are_given_are_tried_in_their_order_and_judged_by_the_metric_
     assert record["found"]["options"] == {"lr": 2e-4} and record["metric"] == "R@1"
 
 
+CURVES = {1e-3: (0.5, 0.9, 0.6), 4e-3: (0.8, 0.7, 0.7), 2e-4: (0.1, 0.2, 0.95)}
+
+
+def with_curves(tmp_path, monkeypatch, rates):
+    """A search of runs that are looked at after 2, 4 and 6 epochs."""
+
+    def score(models):
+        curves = [dict(zip((20, 40, 60), CURVES[model.lr])) for model in models]
+        return [{f"R@1 at step {step}": v for step, v in curve.items()} | {"R@1": curve[60]} for curve in curves]
+
+    monkeypatch.setattr(search, "validation_metrics", score)
+    spec, ranges = TINY.replace(steps=None, epochs=6), {"lr": search.Range(1e-4, 4e-3, log=True)}
+    how = {"grid": [{"lr": rate} for rate in rates], "trials": 1 + len(rates), "finalists": 0, "metric": "R@1"}
+    return search.search(spec, ranges, tmp_path / "curves.json", **how)
+
+
+def test_a_trial_counts_with_its_best_evaluation_which_says_how_many_epochs_to_train(tmp_path, monkeypatch):
+    record = with_curves(tmp_path, monkeypatch, [4e-3])
+    assert [trial["scores"] for trial in record["trials"]] == [[0.9], [0.8]]
+    assert record["found"]["options"] == {"lr": 1e-3, "epochs": 4} and not search.at_an_end(record)
+
+
+def test_a_longer_grid_continues_a_search_on_the_same_device(tmp_path, monkeypatch):
+    first = with_curves(tmp_path, monkeypatch, [4e-3])
+    with monkeypatch.context() as elsewhere, pytest.raises(ValueError, match=r"2 of 3 trials.*--again"):
+        elsewhere.setattr(search.keys, "device_name", lambda: "another")
+        with_curves(tmp_path, elsewhere, [4e-3, 2e-4])
+    record = with_curves(tmp_path, monkeypatch, [4e-3, 2e-4])
+    assert record["trials"][:2] == first["trials"] and record["found"]["options"] == {"lr": 2e-4, "epochs": 6}
+    assert with_curves(tmp_path, monkeypatch, [4e-3, 2e-4]) == record
+
+
 def test_two_searches_of_one_file_are_one(tmp_path, scored):
     begin = threading.Barrier(2, timeout=60)
 
