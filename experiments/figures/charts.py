@@ -192,9 +192,9 @@ def ablation(
         for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
             # settings of one method differ in dashes, shade and mark, and no two curves stand in one place
             mark = style.MARKERS[(style.MARKERS.index(names.marker(method)) + count[method]) % len(style.MARKERS)]
-            color = to_rgb(names.color(method)) + (1 - 0.17 * (count[method] % 4),)
+            color = to_rgb(names.color(method)) + (1 - 0.16 * (count[method] % 5),)
             how: dict[str, Any] = {"color": color, "marker": mark, "label": name}
-            how["linestyle"] = FLOORS.get(method, ("-", ":", "-.", "--")[count[method] % 4])
+            how["linestyle"] = FLOORS.get(method, ("-", ":", "-.", "--", (0, (8, 2)))[count[method] % 5])
             for axis, text in zip(axes, drawn):
                 _curve(axis, changed if text == change else curve, aside=apart * (i - (len(ours) - 1) / 2), **how)
             count[method] += 1

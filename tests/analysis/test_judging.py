@@ -93,8 +93,11 @@ def test_fewer_seeds_than_planned_have_no_verdict_however_large_the_effect():
     assert (verdicts.verdict[0], verdicts.low[0] > 0) == (Verdict.NOT_RUN, True), "an interval, but no verdict"
     whole = data.assign(backbone="mobilenet_v2", dataset="cub-subset", profile="small")  # five are planned there
     for seeds, verdict in ((5, Verdict.SUPPORTED), (4, Verdict.NOT_RUN)):
-        judged = judging.judge(whole[whole.seed < seeds], {"pfml-02": test}, trials=TUNED, pretrained=False)
+        four = dict.fromkeys(METHODS, 4)  # trials, of the learning rate alone
+        judged = judging.judge(whole[whole.seed < seeds], {"pfml-02": test}, trials=four, pretrained=False)
         assert judged.verdicts.verdict[0] == verdict
+    uneven = judging.judge(whole, {"pfml-02": test}, trials=four | {"CPML": 3}, pretrained=False).verdicts
+    assert (uneven.verdict[0], uneven.reason[0]) == (Verdict.INCONCLUSIVE, Reason.TUNING)
 
 
 def test_values_that_no_seed_changes_are_one_value():
