@@ -44,11 +44,13 @@ from experiments.training.spec import RunSpec
 
 
 class Source(NamedTuple):
-    """The notebook that a method's runs are shared with, and what is set otherwise there."""
+    """The notebook that a method's runs are shared with, and what is set otherwise there; epochs_at_small: how many see
+    about as many images as the steps of the others."""
 
     study: Study
     methods: tuple[str, ...]
     changes: Mapping[str, Any] = MappingProxyType({})
+    epochs_at_small: int | None = None
 
 
 SOURCES = (
@@ -58,7 +60,7 @@ SOURCES = (
         {"protocol": "conventional", "search_trials": 0, "small_dim": 0, "mlrc_steps": 0},
     ),
     Source(nivmf_retrieval.Retrieval, ("EL-nivMF", JOINT), {"protocol": "conventional", "search_trials": 0}),
-    Source(meanfield.Conventional, ("MFCont", "MFCWMS")),
+    Source(meanfield.Conventional, ("MFCont", "MFCWMS"), epochs_at_small=4),
     Source(ccp_retrieval.Conventional, ("C2", "C2-CCP-L")),
     Source(plm_retrieval.Retrieval, ("PLM",)),
 )
@@ -89,7 +91,10 @@ def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
     for source in SOURCES:
         asked = tuple(name for name in source.methods if name in params.methods)
         if asked:
-            runs = source.study.specs(_params(source.study, params, methods=asked, **source.changes))
+            own = _params(source.study, params, methods=asked, **source.changes)
+            if source.epochs_at_small and params.profile == "small" and not {"steps", "epochs"} & params.changed.keys():
+                own = own.model_copy(update={"epochs": source.epochs_at_small})
+            runs = source.study.specs(own)
             specs += [run for run in runs if run.method in (*asked, START) and not run.setting]
     specs += projected_runs(params)
     for name in (name for name in ENCODED if f"{name}+encoder" in params.combinations):
