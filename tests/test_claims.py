@@ -11,6 +11,7 @@ from experiments.report import catalogue
 ADDED = {"22_nivmf_distances": ["retrieval=euclidean"]}
 # whose rows are measured or computed, not scores of the runs; tests of their notebooks find them
 MEASURED = {
+    "meanfield-15",
     *("pfml-07", "pfml-13", "nivmf-09", "nivmf-14", "nivmf-15", "ccp-09", "ccp-14", "ccp-15", "plm-03", "plm-04"),
     "meanfield-14",
 }

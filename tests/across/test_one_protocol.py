@@ -11,6 +11,8 @@ from experiments.across.one_protocol import OneProtocol
 def test_the_papers_own_methods_are_runs_of_their_notebooks(profile):
     own = {"PFML": "10", "MFCont": "32", "MFCWMS": "32", "C2-CCP-L": "47", "PLM": "50", "PFML-CCP": "44"}
     own |= {"EL-nivMF": "20"} if profile == "small" else {}  # at paper 20 has the protocol of Roth et al.
+    if profile == "small":  # where notebook 32 trains three times as long as the others
+        del own["MFCont"], own["MFCWMS"]
     here = planned("91", profile)[1]
     for method, name in own.items():
         theirs = [spec.as_dict() for spec in planned(name, profile)[1]]
