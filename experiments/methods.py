@@ -225,7 +225,8 @@ def spec_layers(method: Method, params: Params) -> Layers:
             head = merged(layers).get("head_lr")
             faster = {name: times(rates[name], lr / params.lr) for name in method.lr_multipliers}
             decided = {"lr": lr} | ({"head_lr": times(head, lr / params.lr)} if head else {})
-            decided |= {name: chosen[name] for name in ("epochs",) if name in chosen}
+            if "epochs" in chosen:
+                decided["epochs"] = chosen["epochs"]
             layers.append((source, decided | ({"loss_lr": rates | faster} if faster else {})))
     return layers
 
@@ -238,10 +239,8 @@ def search_layers(method: Method, params: Params) -> Layers:
     search = params.searches().get(method.name)
     if search is None or search["begun"]["spec"].get("loss") != method.loss:
         return []
-    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)} | {
-        "lr": "lr",
-        "epochs": "epochs",
-    }
+    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
+    given |= {"lr": "lr", "epochs": "epochs"}
     kept = {name: v for name, v in search["found"]["options"].items() if given.get(name) not in params.changed}
     where, runs = search["conditions"], sum(len(trial["scores"]) for trial in search["trials"])
     return [(f"search, {runs} runs, {where['dataset']}, {where['train_from'] or 'whole network'}", kept)]

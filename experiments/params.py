@@ -303,11 +303,7 @@ def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             protocol |= {key: 0 if value is None else value for key, value in known.items()}
     asked = {name: given.get(name) for name in ("backbone", "embedding_size", "protocol")}
     by_data = study.decides(Choice(profile, dataset, **asked))
-    if (
-        profile,
-        dataset,
-        given.get("backbone"),
-    ) in BY_NETWORK:  # which has epochs in place of steps
+    if (profile, dataset, asked["backbone"]) in BY_NETWORK:  # which has epochs in place of steps
         notebook, by_data = ({n: v for n, v in layer.items() if n != "steps"} for layer in (notebook, by_data))
     return {
         f"profile {profile}": recipe_of(profile, dataset, given.get("backbone")) | {"dataset": dataset},

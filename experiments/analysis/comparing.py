@@ -24,7 +24,7 @@ from experiments.analysis.tables import Cell, Expression, MissingRows
 # (method, setting, seed) -> (device, numerics fingerprint) of the lines of its runs, of which folds have several
 Environments = Mapping[tuple[str, str, int], Collection[tuple[str, str]]]
 UNTRAINED = {START, FEATURES, "methods"}  # rows that are of no training, or of many
-TUNED = 12  # trials of a search, from which on, and if equally many, two methods have an equal tuning budget;
+TUNED = 12  # trials of a search, from which on, and if equally many, two methods have an equal tuning budget
 TUNED_OF = {"mobilenet_v2": 4}  # at profile small options are published and trials are of the learning rate alone
 
 
