@@ -24,8 +24,8 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
     """Lines with `scale` and `decides` ("yes" or empty), by claim, what the claim names and what decides first.
 
     On a data set the line decides that is run, whose protocol is the stated one, whose network was trained nearest to
-    the paper's regime (`regime`: whole, its last blocks, a head alone), whose methods had an equal tuning budget, of
-    most seeds: none is taken for its verdict. Profile quick decides nothing about images.
+    the paper's regime (`regime`: whole, its last blocks, a head alone), for longest (`budget`, in steps), whose methods
+    had an equal tuning budget, of most seeds: none is taken for its verdict. Profile quick decides nothing about images.
     """
 
     def place(claim_id: str, dataset: str) -> int:
@@ -40,11 +40,12 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
         _named=[*map(place, lines["claim_id"], lines["dataset"])],
         _run=lines["verdict"] == Verdict.NOT_RUN,
         _stated=[tests[claim_id].decides.replace("all", "") not in protocol for claim_id, protocol in protocols],
+        _budget=-lines["budget"],
         _tuned=lines["tuned"] != "yes",
         _seeds=-lines["seeds"],
     )
-    keys = ["claim_id", "scale", "_uncounted", "_named", "dataset", "_run", "_stated", "regime", "_tuned", "_seeds"]
-    order = order.sort_values([*keys, "stem"], kind="stable", ignore_index=True)
+    keys = ["claim_id", "scale", "_uncounted", "_named", "dataset", "_run", "_stated", "regime"]
+    order = order.sort_values([*keys, "_budget", "_tuned", "_seeds", "stem"], kind="stable", ignore_index=True)
     first = ~order.duplicated(["claim_id", "scale", "dataset"]) & ~order["_uncounted"]
     order["decides"] = first.map({True: "yes", False: ""})
     return order[[name for name in order if not name.startswith("_")]]

@@ -1,7 +1,7 @@
 """Notebook 12: do proxies align with the data they stand for? (Fig. 2, Proposition 1, Corollary 1, Table 3)"""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 import torch
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from dmlrepro import metrics
 from dmlrepro.losses.baselines import proxies_of
 from experiments.methods import expand_seeds, pick, search_each, spec_of
-from experiments.params import Count, Whole, parameters
+from experiments.params import MAY_BE_EMPTY, Count, Whole, parameters
 from experiments.pfml import geometry
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import (
@@ -41,17 +41,19 @@ OTHERWISE: dict[str, dict] = {
 
 def proxy_alignment(params: Any) -> list[RunSpec]:
     """The methods of Table 3; those with several proxies per class have the same number, as the paper demands. Then
-    PFML in the other ways of OTHERWISE."""
+    PFML in the variants of OTHERWISE."""
     centers = {"SoftTriple": {"centers_per_class": params.proxies_per_class}}
     specs = [spec_of(method, params, loss_options=centers.get(method.name)) for method in pick(METHODS, params.methods)]
     specs = [spec for spec, _ in search_each(specs, METHODS, params)]
     otherwise = [
         spec.replace(
-            setting=setting, **change | {"loss_options": {**spec.loss_options, **change.get("loss_options", {})}}
+            setting=setting,
+            **OTHERWISE[setting]
+            | {"loss_options": {**spec.loss_options, **OTHERWISE[setting].get("loss_options", {})}},
         )
         for spec in specs
         if spec.method == "PFML"
-        for setting, change in OTHERWISE.items()
+        for setting in params.variants
     ]
     return with_histories(expand_seeds(specs, params)) + expand_seeds(otherwise, params)
 
@@ -93,12 +95,22 @@ def class_distances(embeddings: torch.Tensor, labels: torch.Tensor) -> dict[str,
 
 Alignment = pfml_study(
     "12_pfml_proxy_alignment",
-    parameters(FieldOptions, methods=tuple[str, ...], point_sets=(Count, 5), protocol=str, search_trials=Whole),
+    parameters(
+        FieldOptions,
+        methods=tuple[str, ...],
+        variants=Annotated[tuple[Literal[tuple(OTHERWISE)], ...], MAY_BE_EMPTY],
+        point_sets=(Count, 5),
+        protocol=str,
+        search_trials=Whole,
+    ),
     proxy_alignment,
     alignment_table,
     alignments_of,
     profiles={
-        "*": {"methods": ("untrained", "PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")},
+        "*": {
+            "methods": ("untrained", "PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor"),
+            "variants": tuple(OTHERWISE),
+        },
         "quick": {"methods": ("untrained", "PFML", "CPML", "SoftTriple", "ProxyAnchor")},
     },
     one_network=True,

@@ -52,6 +52,7 @@ def lines() -> pd.DataFrame:
         part = "head" if saved.parameters.get("freeze_trunk") else saved.parameters.get("train_from")
         pilot = saved.profile == "small" and saved.stem in frozen["pilots"]
         added: dict[str, Any] = {"label": saved.label, "plain_label": saved.plain_label, "stem": saved.stem}
+        added["budget"] = saved.table["step"].max()
         added |= {"regime": 2 if part == "head" else 1 if part else 0, "frozen": "" if pilot else frozen["commit"][:12]}
         judged.append(of_table.verdicts.assign(**added))
     if not judged:  # results/ has no table yet

@@ -13,7 +13,7 @@ BIRDS = {
     "role": "named",
     "protocol": "conventional",
 }
-BIRDS |= {"verdict": "inconclusive", "tuned": "yes", "seeds": 5, "stem": "10_some", "regime": 1}
+BIRDS |= {"verdict": "inconclusive", "tuned": "yes", "seeds": 5, "stem": "10_some", "regime": 1, "budget": 150}
 BIRDS |= {"zero": 0.0, "low": -1.0, "high": 1.0, "reason": ""}
 TEST = ClaimTest("pfml-01", "10_some", (higher("A", "B"),), "")
 
@@ -26,7 +26,7 @@ def lines(*changes):
     return ledger.ordered(pd.DataFrame([BIRDS | change for change in changes]), {"pfml-01": TEST})
 
 
-def test_on_a_data_set_the_stated_protocol_then_the_regime_then_tuning_then_seeds_decide_and_never_the_verdict():
+def test_on_a_data_set_the_stated_protocol_then_the_regime_then_the_budget_then_tuning_then_seeds_decide_and_never_the_verdict():
     table = lines(
         {"verdict": "supported", "tuned": "no", "seeds": 20},
         {"verdict": "supported", "seeds": 5, "stem": "10_more"},
@@ -37,6 +37,8 @@ def test_on_a_data_set_the_stated_protocol_then_the_regime_then_tuning_then_seed
     )
     assert table["decides"].tolist() == ["yes", "", "", "", "", "yes"]
     assert verdict(table) == "contradicted"
+    longer = lines({"budget": 600, "verdict": "mixed", "tuned": "no"}, {"verdict": "supported"})
+    assert verdict(longer) == "mixed", "the longer of two budgets"
     whole = lines({"regime": 0, "verdict": "equivalent", "tuned": "no"}, {"verdict": "supported"})
     assert verdict(whole) == "equivalent", "the whole network before its last blocks"
     stated = ClaimTest("pfml-01", "10_some", TEST.parts, "", decides="separated")
