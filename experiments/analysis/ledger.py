@@ -24,8 +24,9 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
     """Lines with `scale` and `decides` ("yes" or empty), by claim, what the claim names and what decides first.
 
     On a data set the line decides that is run, whose protocol is the stated one, whose network was trained nearest to
-    the paper's regime (`regime`: whole, its last blocks, a head alone), for longest (`budget`, in steps), whose methods
-    had an equal tuning budget, of most seeds: none is taken for its verdict. Profile quick decides nothing about images.
+    the paper's regime (`regime`: whole, its last blocks, a head alone) and for longest (`budget`, in steps), whose
+    methods had an equal tuning budget, of most seeds: none is taken for its verdict. Profile quick decides nothing
+    about images.
     """
 
     def place(claim_id: str, dataset: str) -> int:
