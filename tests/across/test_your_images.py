@@ -127,9 +127,6 @@ def test_the_saved_network_finds_an_images_own_class(tried, monkeypatch, tmp_pat
     assert "left out" in done.stderr and "broken.jpg" in done.stderr
 
 
-# --- what is recommended ----------------------------------------------------------------------------------------------
-
-
 def made(gains: dict[str, float], classes: int = 48, seed: int = 0, of_fold: float = 0.0, seeds: int = 4):
     """Runs of the features, their components and of losses with so many points more, by class, in `seeds` folds; a fold
     shifts each loss by a draw of standard deviation `of_fold`."""
@@ -179,9 +176,6 @@ def test_of_sixty_settings_that_gain_nothing_one_is_recommended_rarely(scored_as
     draws = [your_images.compared(made(nothing, seed=seed, of_fold=0.5)) for seed in range(60)]
     wrong = sum(table["recommended"].idxmax() not in your_images.UNTRAINED for table in draws)
     assert wrong <= 0.05 * len(draws) + 3
-
-
-# --- folders that are hard to compare on ------------------------------------------------------------------------------
 
 
 def test_where_no_class_can_be_held_out_nothing_is_compared(tmp_path):

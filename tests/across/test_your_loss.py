@@ -82,9 +82,6 @@ def test_bad_parameters_are_named(mine, values, message):
         YourLoss.configured({"loss": mine} | values)
 
 
-# --- the same search for all ------------------------------------------------------------------------------------------
-
-
 def asked(params: YourLossParams, monkeypatch) -> tuple:
     """The arguments with which a loss is searched."""
     seen = []
@@ -128,8 +125,6 @@ def test_what_a_search_found_is_taken_as_by_every_method(mine, monkeypatch):
 def but_for_the_loss(spec) -> dict:
     return spec.as_dict() | {"loss": None, "loss_options": None}
 
-
-# --- verdicts ---------------------------------------------------------------------------------------------------------
 
 WHERE = {"paper": "together", "experiment": "03_your_loss", "backbone": "squeezenet1_1", "dim": 128, "metric": METRIC}
 NOISE = [0.1, -0.2, 0.3, 0.0, -0.1, 0.2, -0.3, 0.15, -0.05, 0.05]

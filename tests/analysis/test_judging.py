@@ -44,9 +44,6 @@ def pfml_against_cpml(difference, sd=0.3, start=10.0, **context):
     return table(*cells, start=start, **context)
 
 
-# --- one comparison ---
-
-
 @pytest.mark.parametrize(
     ("difference", "sd", "verdict", "reason"),
     [
@@ -124,9 +121,6 @@ def test_quick_gives_no_verdict_and_a_diverged_run_is_not_dropped():
     assert (row.verdict, row.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_FINITE)
 
 
-# --- what must have learned ---
-
-
 def learned_table(pfml, cpml):
     return table(rows("PFML", spread(pfml)), rows("CPML", spread(cpml, seed=1)), start=60.0)
 
@@ -196,9 +190,6 @@ def test_of_a_distance_the_methods_must_have_learned_on_map_at_r_and_of_a_trend_
     for last, start, verdict in ((50.0, 60.0, "supported"), (60.0, 80.0, "not interpretable")):
         levels = [rows("PFML", spread(value, seed=x), f"M={x}") for x, value in enumerate((70.0, 65.0, last))]
         assert line(table(*levels, start=start), claims.falling("PFML;M=0..2", by=1.0)).verdict == verdict
-
-
-# --- several comparisons, contexts and data sets ---
 
 
 def against(*gaps, universal=False, sd=0.2):
@@ -327,8 +318,6 @@ def test_a_claim_without_rows_is_not_run_and_one_without_parts_says_why():
     assert (row.verdict, row.k, row.n) == ("not testable", 1, 1), "what its comparisons show stands beside it"
 
 
-# --- mathematics and costs ---
-
 STUDY = {"dataset": "synthetic", "backbone": "", "metric": "error", "profile": "quick"}
 
 
@@ -376,9 +365,6 @@ def test_a_ratio_of_times_is_measured_on_this_machine(ratio, outcome):
     assert line(data[data.seed < 3], part).verdict == "not run"
 
 
-# --- the kinds ---
-
-
 def test_each_kind_has_its_mirror_image():
     values = spread(2.0, seeds=10, sd=0.5)
     for kind in (superiority, rank):
@@ -408,9 +394,6 @@ def test_a_comparison_at_the_printed_detectable_effect_is_found_four_times_in_fi
     assert row.detectable == pytest.approx(detectable_effect(5, 1.0, judging.LEVEL / 15, 1.0))
 
 
-# --- what is refused ---
-
-
 def test_two_values_of_one_run_are_named():
     data = pfml_against_cpml(1)
     with pytest.raises(ValueError, match=r"different values of R@1 for 'CPML'.*seed 0"):
@@ -426,9 +409,6 @@ def test_a_verdict_shows_the_interval_over_classes_of_its_own_context():
     assert frame.loc[("cub-subset", 8), ["class_low", "class_high"]].tolist() == pytest.approx([40, 40])
     assert frame.loc[("cars", 64), ["class_low", "class_high"]].isna().all()
     assert set(frame["verdict"]) == {"supported"}  # as without the hits
-
-
-# --- the tests that are stated ---
 
 
 def test_a_claim_is_about_the_data_sets_of_its_statement_in_their_order():

@@ -74,9 +74,6 @@ def offer(server, monkeypatch, content):
     monkeypatch.setitem(downloads.SOURCES, "cub", [Source("CUB_200_2011.tgz", urls, md5(content), "CUB_200_2011")])
 
 
-# Downloads
-
-
 def test_fetch_takes_the_first_mirror_that_delivers_verifies_unpacks_and_counts(cub, server, capsys):
     downloads.fetch("cub", cub)
     assert manifests.load("cub-subset", cub).num_train_classes == 1
@@ -107,9 +104,6 @@ def test_a_changed_local_archive_is_refused_and_kept(cub):
     assert (cub / "CUB_200_2011.tgz").read_bytes() == b"mine"
 
 
-# Archives
-
-
 @pytest.mark.parametrize("member", [("../outside.txt", b"x"), ("CUB_200_2011/escape", None)])
 def test_members_that_lead_out_of_the_folder_are_refused(cub, server, monkeypatch, member):
     offer(server, monkeypatch, tgz([("CUB_200_2011/images.txt", b"1 a.jpg\n"), member]))
@@ -137,9 +131,6 @@ def test_truncated_archives_leave_nothing_and_zip_members_that_climb_are_left_ou
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "set", name]
     with pytest.raises(OSError, match="expected a folder other in it"):
         downloads.unpack(tmp_path / name, tmp_path / "other")
-
-
-# The sets
 
 
 def test_omniglot_lands_in_its_layout_and_mnist_is_left_to_torchvision(server, tmp_path, monkeypatch, capsys):

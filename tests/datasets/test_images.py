@@ -36,9 +36,6 @@ def shown(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "images").glob("[!.]*"))
 
 
-# Opening
-
-
 def test_arrays_stay_what_they_are(glyphs):
     store = images.open_images(glyphs)
     assert len(store) == len(glyphs) and store.channels == 1
@@ -83,9 +80,6 @@ def test_too_full_a_disk_is_told_before_decoding(files, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="point DMLREPRO_CACHE to a larger disk"):
         images.open_images(files)
     assert shown(tmp_path / "cache") == []
-
-
-# Batches
 
 
 def test_training_crops_are_torchvision_resized_crops_and_half_are_mirrored(files):

@@ -20,9 +20,6 @@ def manifest():
     return manifests.load("glyphs")
 
 
-# The embedded set
-
-
 def test_glyphs_have_the_pinned_labels_split_and_statistics(manifest):
     assert manifest.images.shape == (8400, 32, 32) and manifest.images.dtype == np.uint8
     assert manifest.num_train_classes == 200 and len(manifest.class_names) == 350
@@ -43,9 +40,6 @@ def test_more_glyphs_per_class_extend_the_fewer(manifest):
         ours = manifest.images[manifest.labels == label]
         np.testing.assert_array_equal(few.images[few.labels == label], ours[:3])
         np.testing.assert_array_equal(more.images[more.labels == label][:24], ours)
-
-
-# Label noise, folds, digest
 
 
 def test_label_noise_replaces_by_uniform_other_training_classes(manifest):
@@ -72,9 +66,6 @@ def test_arguments_are_checked():
             manifests.load("glyphs", label_noise=noise)
 
 
-# Folders
-
-
 def test_folders_are_found_from_below_the_repository(tmp_path, monkeypatch):
     (tmp_path / "dmlrepro").mkdir()
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "dmlrepro"\n')
@@ -86,9 +77,6 @@ def test_folders_are_found_from_below_the_repository(tmp_path, monkeypatch):
     assert os.path.normpath(data_root()) == str(tmp_path.parent / "elsewhere")
     monkeypatch.chdir(tmp_path.parent)
     assert repository_root() == Path(manifests.__file__).parents[2]
-
-
-# Official layouts
 
 
 def test_cub_is_read_as_pytorch_metric_learning_does(tmp_path):
@@ -150,9 +138,6 @@ def test_sop_and_mnist(tmp_path):
     np.testing.assert_array_equal(manifest.images[:, 0, 0], 25 * manifest.labels)  # as they were written
 
 
-# Counts
-
-
 def test_a_set_with_the_official_counts_is_the_full_set(tmp_path, monkeypatch):
     layouts.write_inshop(tmp_path, {1: {"train": 3}, 2: {"query": 1, "gallery": 2}})
     counts = {"train": (3, 1), "query": (1, 1), "gallery": (2, 1)}
@@ -178,8 +163,6 @@ def test_check_tells_what_is_there(tmp_path):
     assert "official counts: no" in report and "load it by: cub-subset" in report
     assert manifests.load("cub-subset", tmp_path).digest() in report
 
-
-# Bad data: each error names the file, what was expected and what was found
 
 LAYOUTS = {
     "cub": lambda root: layouts.write_cub(root, {1: 1, 2: 1, 101: 2}),

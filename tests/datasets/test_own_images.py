@@ -44,9 +44,6 @@ def refused(place: Path, match: str, error: type[Exception] = ValueError) -> Non
         manifests.load(f"{'manifest' if place.suffix == '.csv' else 'folder'}:{place}")
 
 
-# Folders
-
-
 def test_a_folder_per_class_is_split_by_class_alike_anywhere(birds, capsys):
     manifest = load(birds)
     assert len(manifest) == 12 and manifest.num_train_classes == 3
@@ -149,9 +146,6 @@ def test_a_flat_folder_is_images_without_labels(tmp_path):
     assert "no labels" in manifests.check(f"folder:{tmp_path / 'heap'}")
 
 
-# Folders that cannot be used: each error lists the first few offenders
-
-
 def test_a_missing_folder_is_named(tmp_path):
     refused(tmp_path / "nothing", r"nothing: expected a folder.*relative paths count from", FileNotFoundError)
     refused(picture(tmp_path / "a.png"), r"expected a folder \(a CSV file is manifest:\)", FileNotFoundError)
@@ -194,9 +188,6 @@ def test_parts_that_contradict_themselves_are_refused(tmp_path):
     assert "train" in load(write_birds(tmp_path, ("car", "plane"))).class_names  # it may be a class
 
 
-# Files that cannot be decoded: found before anything is trained
-
-
 def test_unreadable_images_are_listed_together(birds, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100_000)
@@ -218,9 +209,6 @@ def test_32_bits_are_unreadable(birds):
     Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(birds / "owl" / "1.tif")
     with pytest.raises(ValueError, match=r"1.tif \(32-bit and signed pixels have no fixed range; convert them"):
         images.open_images(load(birds))
-
-
-# Files of all modes and sizes
 
 
 def test_all_modes_become_rgb(birds, capsys):
@@ -294,9 +282,6 @@ def test_a_file_under_a_training_and_a_test_class_is_named(birds, how):
     copy.unlink()
     how(trained, trained.parent / "again.png")  # of one class it is no leak
     assert len(images.open_images(load(birds))) == len(manifest) + 1
-
-
-# CSV files
 
 
 @pytest.fixture

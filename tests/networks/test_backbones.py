@@ -44,9 +44,6 @@ PLAIN = Preprocess((0.5,), (0.5,), crop=None)
 VIT = "vit_small_patch16_224.dino"
 
 
-# seeds
-
-
 @pytest.mark.parametrize("name", ["conv4", "resnetv2_20", "squeezenet1_1"])
 def test_weights_follow_from_the_seed_and_leave_the_global_generator_alone(name):
     torch.manual_seed(1)
@@ -59,9 +56,6 @@ def test_weights_follow_from_the_seed_and_leave_the_global_generator_alone(name)
     assert not torch.equal(next(first.trunk.parameters()), next(build(name, 8, seed=6).trunk.parameters()))
     if name != "squeezenet1_1":  # the head does not depend on the draws of the trunk
         assert torch.equal(first.head.weight, build(name, 8, seed=5, in_channels=1).head.weight)
-
-
-# shapes and pooling
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -99,9 +93,6 @@ def test_transformers_and_channels_last_maps_of_timm():
             torch.testing.assert_close(net(images), reference(net._normalise(images)), rtol=1e-4, atol=1e-4)
 
 
-# preprocessing
-
-
 HALF, IMAGENET = ((0.5, 0.5, 0.5),) * 2, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 PUBLISHED = {"squeezenet1_1": IMAGENET, "resnet50.tv_in1k": IMAGENET, VIT: IMAGENET}
 PUBLISHED |= {"vit_small_patch16_224.augreg_in21k": HALF}
@@ -131,9 +122,6 @@ def test_images_of_another_form_are_named():
             build("conv4", 8)(images)
 
 
-# what a trunk keeps of the published network
-
-
 @pytest.mark.parametrize("name", ["squeezenet1_1", "googlenet"])
 def test_the_trunk_is_the_published_network_up_to_its_pooling(name, tmp_path):
     """With torchvision's own classifier on top it gives torchvision's own logits."""
@@ -158,9 +146,6 @@ def test_the_trunk_is_the_published_network_up_to_its_pooling(name, tmp_path):
     torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4 * logits.abs().max().item())
     assert (logits[0] - logits[1]).abs().max() > 0.01 * logits.abs().max()
     assert not any("aux" in key for key in net.state_dict())
-
-
-# frozen BatchNorm
 
 
 def test_fused_batchnorm_is_the_same_function_with_the_same_gradients(monkeypatch):
@@ -196,9 +181,6 @@ def test_frozen_batchnorm_stays_frozen_in_training_and_in_copies():
         torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1).step()
         moved = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}
         assert moved == {*(f"trunk.{number}.weight" for number in (0, 4, 8, 12)), "head.weight", "head.bias"}
-
-
-# weights
 
 
 @pytest.fixture
@@ -247,9 +229,6 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path, weights_folder, mo
         told = rf"download failed \(OSError: no network\); .* put {file} into .*weights, which DMLREPRO_DATA moves"
         with pytest.raises(FileNotFoundError, match=told):
             build(name, 8, weights="imagenet")
-
-
-# names and arguments
 
 
 @pytest.mark.parametrize(

@@ -275,9 +275,6 @@ def test_what_makes_no_sense_is_named(changes, options, message):
         loop.train(with_options(CCP.replace(**changes), **options))
 
 
-# interruptions
-
-
 LONG = CCP.replace(steps=24, restore_best=True, fold=0, lr=0.05, monitor="MAP@R")
 INTERRUPTED = {
     "within a problem": (loop, "train_step", lambda state, *_: state.algorithm.problem == 1 and state.step % 2),

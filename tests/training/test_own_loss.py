@@ -103,9 +103,6 @@ def test_an_option_without_a_default_is_named(written):
         spec_of(written(ANCHORS.replace("margin=0.1, alpha=32.0", "alpha, margin=0.1")))
 
 
-# --- losses with which no training makes sense ------------------------------------------------------------------------
-
-
 class Proxies(nn.Module):
     """A sound loss."""
 

@@ -26,9 +26,6 @@ def fields(spec: RunSpec, *names: str) -> tuple:
     return tuple(getattr(spec, name) for name in names)
 
 
-# the published tables
-
-
 BN_INCEPTION = {"backbone": "bn_inception", "embedding_size": 128, "pooling": "avg", "freeze_batchnorm": True}
 BEST = {"batch_size": 32, "samples_per_class": 1, "monitor": "MAP@R", "restore_best": True}
 MLRC = {"image_size": 227, "test_resize": 256, "crop_scale": (0.16, 1.0), "optimizer": "rmsprop", "lr": 1e-6}
@@ -68,9 +65,6 @@ def test_published_folds_momentum_and_classes_per_batch():
     assert OPTIMIZERS["rmsprop"]([torch.zeros(1)]).defaults["momentum"] == 0.9
     assert published("mlrc", "cub", samples_per_class=4).samples_per_class == 4  # 8 classes x 4 for losses on pairs
     assert published("conventional", "cub", backbone="vit_small_patch16_224.dino").pooling == "token"
-
-
-# a method becomes runs
 
 
 def test_other_profiles_keep_their_settings_and_take_the_structure():
@@ -135,9 +129,6 @@ def test_what_does_not_exist_or_cannot_run_says_so():
         protocols.expand(TINY, "stml")
     with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
         Retrieval.configured({"protocol": "musgrave"})
-
-
-# finished runs become scores
 
 
 @pytest.fixture(scope="module")

@@ -301,9 +301,6 @@ def test_runs_of_another_machine_may_deviate_singly_and_not_all_to_one_side():
         assert checking.difference(lines, alike, lines) == message
 
 
-# --- versions ---
-
-
 def test_outdated_runs_are_shown_marked_and_not_trained(outdated, file, monkeypatch):
     no_training(monkeypatch)
     again = runs.run_all(SEEDS, record=file)

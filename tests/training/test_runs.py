@@ -181,9 +181,6 @@ def test_a_killed_notebook_leaves_no_result_and_no_worker(empty_cache):
     assert list((empty_cache / "runs").glob("*/result.json")) == []
 
 
-# what only a machine with GPUs reaches
-
-
 @pytest.fixture
 def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -243,9 +240,6 @@ def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp
     assert keys.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != run_keys[0]
 
 
-# damage
-
-
 DAMAGE = {
     "a cut tensor": (lambda run: os.truncate(run / "arrays.safetensors", 99), "arrays.safetensors: not what"),
     "an empty record": (lambda run: (run / "result.json").write_text(""), "result.json: not what SHA256SUMS lists"),
@@ -272,9 +266,6 @@ def test_a_run_under_anothers_key_is_not_taken(empty_cache):
     shutil.copytree(other.folder, mine.folder)
     with pytest.warns(UserWarning, match="are not those of its key"):
         assert runs.run(TINY).rows == mine.rows
-
-
-# weights
 
 
 def test_two_files_for_one_tag_are_two_keys(empty_cache, tmp_path, monkeypatch):

@@ -258,9 +258,6 @@ def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     assert not any(cache.folder_of(keys.key_of(model)).exists() for model in models)
 
 
-# a protocol's own search
-
-
 def test_a_protocol_scores_every_trial_on_all_its_folds(monkeypatch, tmp_path):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
     seen = []
