@@ -1,13 +1,7 @@
-"""The loop: exact after a SIGKILL, the best weights where they are asked for, frozen things frozen, epochs as steps."""
+"""The loop: exact after an interruption, the best weights where asked for, frozen things frozen, epochs as steps."""
 
 import functools
-import multiprocessing
-import os
-import random
-import shutil
-import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +11,6 @@ from torch import nn
 
 from dmlrepro import retrieval
 from experiments.training import batches, inference, loop
-from experiments.training.spec import RunSpec
 from experiments.training.state import State
 
 TINY = tiny.TINY.replace(steps=10)
@@ -25,7 +18,7 @@ TINY = tiny.TINY.replace(steps=10)
 NEIGHBOURS = TINY.replace(image_size=32, views=2, neighbours=5, batch_size=150, steps=8)
 # a baseline whose miner samples, with a fold, a learning-rate drop and best weights to keep; groups of neighbours and a
 # network with its teacher, without labels
-KILLED = {
+INTERRUPTED = {
     "Margin": TINY.replace(
         loss="baselines.margin",
         samples_per_class=4,
@@ -39,48 +32,15 @@ KILLED = {
 }
 
 
-def _train_slowly(spec: RunSpec, checkpoint: str) -> None:
-    torch.set_num_threads(1)
-    loop.CHECKPOINT_SECONDS = -1  # after every step
-    step = loop.train_step
-
-    def slow(*args):
-        time.sleep(0.05)
-        return step(*args)
-
-    loop.train_step = slow
-    loop.train(spec, checkpoint=Path(checkpoint))
-
-
-@pytest.fixture(scope="module")
-def forkserver():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
-@pytest.mark.parametrize("name", KILLED)
-def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name, tmp_path, forkserver):
-    spec, checkpoint = KILLED[name], tmp_path / "run.pt"
-    kill_after = random.Random(name).randrange(1, 8)
-    process = forkserver.Process(target=_train_slowly, args=(spec, str(checkpoint)))
-    process.start()
-    deadline = time.monotonic() + 600  # on a machine that is busy
-    while not (checkpoint.exists() and torch.load(checkpoint, weights_only=True)["step"] >= kill_after):
-        assert process.is_alive() and time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    reached = torch.load(checkpoint, weights_only=True)["step"]
-    assert kill_after <= reached < spec.steps
-
-    resumed, whole = loop.train(spec, checkpoint=checkpoint), loop.train(spec)
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_a_run_interrupted_and_resumed_is_the_run_that_was_not(name, tmp_path):
+    """tests/kills.py kills processes at random moments."""
+    spec = INTERRUPTED[name]
+    resumed, whole = tiny.resumed(spec, tmp_path / "run.pt", step=5), loop.train(spec)
     assert resumed.rows == whole.rows
     assert torch.equal(resumed.losses, whole.losses)
-    for actual, expected in [(resumed.embeddings, whole.embeddings), (resumed.terms, whole.terms)] + [
-        (resumed.states[name], state) for name, state in whole.states.items()
-    ]:
+    pairs = [(resumed.states[name], state) for name, state in whole.states.items()]
+    for actual, expected in [*pairs, (resumed.embeddings, whole.embeddings), (resumed.terms, whole.terms)]:
         assert actual.keys() == expected.keys()
         assert all(torch.equal(actual[key], value) for key, value in expected.items())
 
@@ -205,10 +165,16 @@ def test_compiling_changes_the_speed_only(monkeypatch):
     assert torch.allclose(compiled.losses, loop.train(TINY.replace(steps=2)).losses, rtol=1e-5)
 
 
-def test_bfloat16_is_close_and_leaves_float32_weights():
+def test_bfloat16_is_close_in_training_and_in_embeddings_and_leaves_float32_weights():
     half, full = loop.train(TINY.replace(precision="bfloat16")), loop.train(TINY)
     assert torch.allclose(half.losses, full.losses, rtol=0.05) and not torch.equal(half.losses, full.losses)
     assert all(value.dtype == torch.float32 for value in half.states["network"].values() if value.is_floating_point())
+    manifest = batches.load_dataset(TINY)
+    network = inference.build_network(TINY, manifest)
+    images = [batches.test_images(TINY, manifest, range(20))]
+    full, half = (inference.embed(network, iter(images), half=half) for half in (False, True))
+    assert half.dtype == torch.float32 and not torch.equal(full, half)
+    assert (full - half).norm() < 0.02 * full.norm()
 
 
 def test_a_look_that_only_decides_asks_for_the_monitored_measure(monkeypatch):
@@ -252,15 +218,6 @@ def test_only_looks_at_the_validation_classes_take_bfloat16(monkeypatch):
         assert not any(precisions)
 
 
-def test_embeddings_in_bfloat16_are_close_to_those_in_float32():
-    manifest = batches.load_dataset(TINY)
-    network = inference.build_network(TINY, manifest)
-    images = [batches.test_images(TINY, manifest, range(20))]
-    full, half = (inference.embed(network, iter(images), half=half) for half in (False, True))
-    assert half.dtype == torch.float32 and not torch.equal(full, half)
-    assert (full - half).norm() < 0.02 * full.norm()
-
-
 def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch):
     seen, original = [], inference.neighbours
 
@@ -293,39 +250,22 @@ def _flipped(path):
     path.write_bytes(content)
 
 
-CHECKPOINT_DAMAGE = {
-    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
-    "flipped": _flipped,
-    "another shape": _with_wrong_shape,
-    "a tensor": lambda path: torch.save(torch.zeros(3), path),
-}
+@pytest.fixture
+def checkpoint(tmp_path):
+    loop.begin(*loop.prepare(TINY, torch.device("cpu"))).save(tmp_path / "run.pt")
+    return tmp_path / "run.pt"
 
 
-@pytest.fixture(scope="module")
-def whole(shared_cache):
-    """A run of two steps, and its checkpoint."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DMLREPRO_CACHE", str(shared_cache))
-        patch.setattr(loop, "CHECKPOINT_SECONDS", -1)
-        checkpoint = shared_cache / "whole.pt"
-        return loop.train(TINY.replace(steps=2), checkpoint=checkpoint), checkpoint
-
-
-@pytest.mark.parametrize("name", CHECKPOINT_DAMAGE)
-def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(name, tmp_path, whole):
-    whole, saved = whole
-    checkpoint = Path(shutil.copy(saved, tmp_path / "run.pt"))
-    CHECKPOINT_DAMAGE[name](checkpoint)
+@pytest.mark.parametrize("damage", [_flipped, _with_wrong_shape])
+def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(damage, checkpoint):
+    damage(checkpoint)
     with pytest.warns(UserWarning, match=r"run.pt is damaged \(.*now called run.pt.damaged and made anew"):
-        again = loop.train(TINY.replace(steps=2), checkpoint=checkpoint)
-    assert again.rows == whole.rows
-    assert torch.equal(again.losses, whole.losses)
+        again = loop.train(TINY, checkpoint=checkpoint)
+    assert torch.equal(again.losses, loop.train(TINY).losses)
     assert not checkpoint.exists()
 
 
-def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
-    checkpoint = tmp_path / "run.pt"
-    loop.begin(*loop.prepare(TINY, torch.device("cpu"))).save(checkpoint)
+def test_a_checkpoint_of_another_spec_is_refused(checkpoint):
     before = checkpoint.read_bytes()
     with pytest.raises(ValueError, match="belongs to another spec; remove it"):
         loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)

@@ -2,11 +2,7 @@
 
 import dataclasses
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,18 +66,15 @@ def test_a_run_on_record_is_trained_on_no_other_machine(finished, machine, file,
     assert threads == [run.name for run in finished]  # they are where it is trained, not what
 
 
-def test_what_the_cache_has_is_recorded_once(machine, file):
+def test_what_the_cache_has_is_recorded_once_and_own_images_never(machine, file, monkeypatch):
     runs.run_all(SEEDS, jobs=1)
     assert not file.exists()
     for _ in range(2):
         runs.run_all([*SEEDS, SEEDS[0].replace(method="another label")], record=file)
     assert len(records.lines(file)) == 3
-
-
-def test_own_images_are_not_recorded(machine, file, monkeypatch):
     monkeypatch.setattr(runs.manifests, "is_own", lambda name: True)
-    runs.run_all(SEEDS[:1], jobs=1, record=file)
-    assert not file.exists()
+    runs.run_all([TINY], jobs=1, record=file.with_name("own.jsonl"))
+    assert not file.with_name("own.jsonl").exists()
 
 
 def test_weights_of_what_is_on_record_are_trained_again(finished, machine, file, capfd):
@@ -92,33 +85,21 @@ def test_weights_of_what_is_on_record_are_trained_again(finished, machine, file,
     assert "seed 0: on record, trained again for its weights" in capfd.readouterr().err
 
 
-STUDY = """
-import sys; sys.path[:0] = sys.argv[2:]
-from pathlib import Path
-from types import SimpleNamespace
-from tiny import TINY
-from experiments.training import keys, runs
-if __name__ == "__main__":
-    runs.run_all([TINY.replace(seed=seed) for seed in range(4)], jobs=1, record=Path(sys.argv[1]))
-"""
+def test_a_study_that_is_interrupted_goes_on_where_it_was(machine, file, monkeypatch):
+    train = loop.train
 
+    def interrupted(spec, **how):
+        if spec.seed == 1:
+            raise KeyboardInterrupt
+        return train(spec, **how)
 
-def test_a_study_that_is_killed_goes_on_where_it_was(machine, file):
-    def started():
-        command = [sys.executable, "-c", STUDY, str(file), str(Path(__file__).parents[1]), str(Path(__file__).parent)]
-        return subprocess.Popen(command, env=os.environ | {"PYTHONUNBUFFERED": "1"})
-
-    process = started()
-    while not file.exists() or file.read_bytes().count(b"\n") < 1:
-        assert process.poll() is None, "it ended before it was killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, "train", interrupted)
+        runs.run_all(SEEDS, jobs=1, record=file)
+    assert len(records.lines(file)) == 1
     machine()  # its cache is gone too
-    assert started().wait() == 0
-    lines = records.lines(file)
-    assert len(lines) == 4 == len({line["run"] for line in lines})  # nothing was trained twice
-    assert [line["rows"] for line in lines] == [loop.train(TINY.replace(seed=seed)).rows for seed in range(4)]
+    runs.run_all(SEEDS, jobs=1, record=file)
+    assert [line["rows"] for line in records.lines(file)] == [train(spec).rows for spec in SEEDS]
 
 
 def test_half_a_line_goes_with_the_next_one(finished, file):
@@ -180,9 +161,6 @@ def test_a_line_has_what_each_test_class_scores(finished, file):
     assert counted == run.correct_per_class
 
 
-POWER = 2
-
-
 def test_measurements_of_two_machines_merge_if_they_are_equal(finished, file):
     studies.measured(finished[0], spread)
     line = records.lines(file)[-1]
@@ -195,16 +173,12 @@ def test_measurements_of_two_machines_merge_if_they_are_equal(finished, file):
 
 
 def spread(run, power: float = 1.0) -> dict[str, float]:
-    return {"norm": helped(run.embeddings) ** (power * POWER / 2)}
-
-
-def helped(points) -> float:
-    return points.norm(dim=1).mean().item()
+    return {"norm": run.embeddings.norm(dim=1).mean().item() ** power}
 
 
 def test_what_is_measured_on_weights_is_measured_once(finished, machine, file, monkeypatch):
     scored = studies.measured(finished[0], spread, "power=2", power=2.0)
-    assert scored.spec.setting == "power=2" and scored.rows[0]["value"] == helped(finished[0].embeddings) ** 2
+    assert scored.spec.setting == "power=2" and scored.rows[0]["value"] == spread(finished[0])["norm"] ** 2
     machine()
     (run, *_) = runs.run_all(SEEDS, record=file)
     no_training(monkeypatch)
@@ -243,7 +217,7 @@ def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(mach
     assert trained == [0, 1, 2] and {("run" in line) for line in records.lines(file)} == {False}
     assert not any(run.from_cache or run.stale for run in before)
     machine()
-    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    no_training(monkeypatch)
     finished = EXECUTION.run(SEEDS)
     assert [run.rows for run in finished] == [run.rows for run in before]
     assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
