@@ -97,10 +97,16 @@ def test_fewer_seeds_than_planned_have_no_verdict_however_large_the_effect():
     assert (uneven.verdict[0], uneven.reason[0]) == (Verdict.INCONCLUSIVE, Reason.TUNING)
 
 
-def test_values_that_no_seed_changes_are_one_value():
+def test_quick_and_values_that_no_seed_changes_decide_nothing_and_a_diverged_run_is_not_dropped():
     data = table(rows("PFML", [75.0] * 8), rows("CPML", [70.0] * 8))
     row = line(data)
     assert (row.verdict, row.reason, row.seeds) == (Verdict.INCONCLUSIVE, Reason.CONSTANT, 1)
+    row = line(pfml_against_cpml(20, 0.01, profile="quick", dataset="glyphs"))
+    assert (row.verdict, row.reason) == (Verdict.NOT_RUN, Reason.SEEDS)
+    data = pfml_against_cpml(3)
+    data.loc[data.index[0], "value"] = math.nan
+    row = line(data)
+    assert (row.verdict, row.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_FINITE)
 
 
 def test_beside_a_constant_a_method_is_compared_with_as_a_method():
@@ -110,15 +116,6 @@ def test_beside_a_constant_a_method_is_compared_with_as_a_method():
     assert comparisons["effect"].tolist() == pytest.approx([75, 5]) and comparisons["zero"].tolist() == [50, 0]
     few = judged(data[data.seed < 2], higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
     assert abs(float(few.loc["PFML vs CPML", "values"].split(" and ")[0])) < 10
-
-
-def test_quick_gives_no_verdict_and_a_diverged_run_is_not_dropped():
-    row = line(pfml_against_cpml(20, 0.01, profile="quick", dataset="glyphs"))
-    assert (row.verdict, row.reason) == (Verdict.NOT_RUN, Reason.SEEDS)
-    data = pfml_against_cpml(3)
-    data.loc[data.index[0], "value"] = math.nan
-    row = line(data)
-    assert (row.verdict, row.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_FINITE)
 
 
 def learned_table(pfml, cpml):
@@ -221,9 +218,11 @@ def test_the_verdict_of_several_comparisons_counts_those_that_are_supported(gaps
     assert (row.verdict, row.k, row.n) == (verdict, k, len(gaps))
 
 
-def test_one_counterexample_contradicts_a_universal_claim_and_no_other():
+def test_one_counterexample_contradicts_a_universal_claim_alone_and_the_least_favourable_is_shown():
     assert against(4, 4, -4).verdict == "mixed" and against(4, 4, -4, universal=True).verdict == "contradicted"
     assert against(4, 4, 1, sd=1.5, universal=True).verdict == "supported in part"
+    assert against(4, -4).comparison == "PFML vs B" and against(-4, 4).comparison == "PFML vs A"
+    assert against(4, 0.2).comparison == "PFML vs B"
 
 
 def test_contradicted_is_adjusted_for_the_number_of_comparisons_and_supported_by_their_largest_p():
@@ -234,11 +233,6 @@ def test_contradicted_is_adjusted_for_the_number_of_comparisons_and_supported_by
     rivals = rows("A", base - spread(4.0, sd=0.2)), rows("B", base - spread(3.0, sd=1.2))
     row = line(table(rows("PFML", base), *rivals), higher("PFML", "A", "B", by=1.0))
     assert (row.verdict, row.reason, row.k) == ("inconclusive", Reason.HOLM, 2)
-
-
-def test_the_least_favourable_comparison_is_shown():
-    assert against(4, -4).comparison == "PFML vs B" and against(-4, 4).comparison == "PFML vs A"
-    assert against(4, 0.2).comparison == "PFML vs B"
 
 
 def test_controls_and_what_they_lack_never_decide():

@@ -107,7 +107,7 @@ def run_on(device: str, key: str, **made) -> SimpleNamespace:
     return SimpleNamespace(key=key, made=made, spec=spec, cost={"seconds": 1.0}, line=None)
 
 
-def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
+def test_provenance_and_costs_are_those_of_the_runs_that_were_used_and_not_of_this_machine():
     params = EXAMPLE.configured({})
     gpu = [run_on("NVIDIA X", "a"), run_on("NVIDIA X", "b"), run_on("NVIDIA X", "b")]  # one twice in a table
     made = json.loads(saving.save(table(50.0), params, runs=gpu).with_suffix(".json").read_text())
@@ -117,10 +117,6 @@ def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
     assert mixed["device"] == "CPU x86_64 + NVIDIA X"
     assert {(group["git_commit"], group["count"]) for group in mixed["runs"]} == {("c0", 2), ("c1", 1)}
     assert saving.provenance(params)["device"] == keys.device_name()
-
-
-def test_costs_are_those_of_the_runs_unless_given():
-    params = EXAMPLE.configured({})
     path = saving.save(table(50.0), params, runs=[run_on("X", "a")]).with_suffix(".cost.csv")
     assert path.read_text().splitlines()[1] == "PFML,,0,1"
     saving.save(table(50.0), params, runs=[run_on("X", "a")], cost=pd.DataFrame({"seconds": [2]}))

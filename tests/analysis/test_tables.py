@@ -23,14 +23,11 @@ def of(cells, subject, baseline, metric, relative=False):
     return tables.difference(cells, Expression.read(subject), Expression.read(baseline), metric, relative)
 
 
-def test_a_relative_difference_is_the_logarithm_of_a_ratio():
+def test_differences_are_paired_by_seed_and_a_relative_one_is_the_logarithm_of_a_ratio():
     one = spread(72, seed=2)
     logarithms = difference(table(rows("A", one), rows("B", one / 1.5)), "A", "B", relative=True)
     assert logarithms == pytest.approx([math.log(1.5)] * 5)
     assert np.isnan(difference(table(rows("A", one), rows("B", -one)), "A", "B", relative=True)).all()
-
-
-def test_pairs_are_matched_by_seed_not_by_order():
     shuffled = rows("B", spread(70, sd=5))[::-1][:-1]  # seed 0 is missing
     assert difference(table(rows("A", spread(71, sd=5)), shuffled), "A", "B") == pytest.approx([1, 1, 1, 1])
 

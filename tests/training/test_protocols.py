@@ -59,12 +59,15 @@ def test_a_protocol_has_its_published_settings(protocol, dataset, settings):
     assert {name: getattr(spec, name) for name in settings} == settings
 
 
-def test_published_folds_momentum_and_classes_per_batch():
+def test_published_folds_momentum_classes_per_batch_and_that_a_method_keeps_its_tighter_clipping():
     assert fields(protocols.find("mlrc"), "folds", "trials", "repeats") == (4, 50, 10)
     assert protocols.find("ccp_early_stopping").folds == 4
     assert OPTIMIZERS["rmsprop"]([torch.zeros(1)]).defaults["momentum"] == 0.9
     assert published("mlrc", "cub", samples_per_class=4).samples_per_class == 4  # 8 classes x 4 for losses on pairs
     assert published("conventional", "cub", backbone="vit_small_patch16_224.dino").pooling == "token"
+    assert published("ccp_early_stopping", "cub").clip_value == 10
+    assert published("ccp_early_stopping", "cub", clip_value=0.01).clip_value == 0.01
+    assert published("mlrc", "cub", clip_value=0.01).clip_value == 0.01
 
 
 def test_other_profiles_keep_their_settings_and_take_the_structure():
@@ -108,27 +111,18 @@ def test_a_transformer_keeps_its_input_and_its_class_token():
     assert published("mlrc", "cub").image_size == 227
 
 
-def test_a_method_keeps_its_own_tighter_clipping():
-    assert published("ccp_early_stopping", "cub").clip_value == 10
-    assert published("ccp_early_stopping", "cub", clip_value=0.01).clip_value == 0.01
-    assert published("mlrc", "cub", clip_value=0.01).clip_value == 0.01
-
-
 UNTRAINED = {"loss": None, "steps": None, "embedding_size": None, "method": "untrained"}
 
 
-def test_the_untrained_network_is_one_run_without_folds():
-    (spec,) = protocols.expand(TINY.replace(**UNTRAINED), "mlrc", published=True)
-    assert fields(spec, "fold", "image_size", "restore_best") == (None, 227, False)
-
-
-def test_what_does_not_exist_or_cannot_run_says_so():
+def test_what_does_not_exist_or_cannot_run_says_so(finished):
     with pytest.raises(ValueError, match=r"unknown protocol 'mlcr'.*conventional, mlrc"):
         protocols.expand(TINY, "mlcr")
     with pytest.raises(ValueError, match=r"views=2.*give image_size"):  # glyphs as they are have no crops
         protocols.expand(TINY, "stml")
     with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
         Retrieval.configured({"protocol": "musgrave"})
+    with pytest.raises(ValueError, match=r"need the runs of folds 0\.\.3, got \[0, 1, 3\]"):
+        protocols.combine([finished[1], finished[2], finished[4]])
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +164,13 @@ def test_means_over_folds_keep_the_steps_of_a_history_apart(finished):
     assert every == [(5, pytest.approx(0.35)), (10, pytest.approx(0.55))]
 
 
-def test_the_untrained_network_stands_beside_both(finished):
+def test_the_untrained_network_is_one_run_without_folds_and_stands_beside_both(finished):
     untrained = protocols.expand(TINY.replace(**UNTRAINED), "mlrc")
     entries = protocols.combine(runs.run_all(untrained, jobs=1))
     assert [entry.spec.protocol for entry in entries] == ["MLRC separated", "MLRC concatenated"]
     assert all(entry.rows == finished[0].rows for entry in entries)
+    (spec,) = protocols.expand(TINY.replace(**UNTRAINED), "mlrc", published=True)
+    assert fields(spec, "fold", "image_size", "restore_best") == (None, 227, False)
 
 
 def score(entry, metric: str, selection: str) -> float:
@@ -189,8 +185,3 @@ def test_a_table_of_folds_is_valid_and_no_test_selected_score_stands_alone(finis
     assert set(table["selection"]) == {"last", "val_best"}
     best = protocols.combine(runs.run_all([TINY.replace(eval_every=2)], jobs=1))
     assert {row["selection"] for entry in best for row in entry.rows} == {"last", "test_best"}
-
-
-def test_a_missing_fold_is_named(finished):
-    with pytest.raises(ValueError, match=r"need the runs of folds 0\.\.3, got \[0, 1, 3\]"):
-        protocols.combine([finished[1], finished[2], finished[4]])

@@ -309,7 +309,7 @@ def test_a_line_without_a_version_has_that_of_its_source(finished, machine, file
     assert [(run.stale, run.version, run.mark) for run in runs.run_all(SEEDS, record=file)] == [(False, 2, "ab")] * 3
 
 
-def test_a_measurement_is_found_by_its_stored_name_and_version(finished, machine, file, monkeypatch):
+def test_a_measurement_is_found_by_its_stored_name_and_version_or_that_of_a_table(finished, machine, file, monkeypatch):
     named = records.measurement("spread")(spread)
     try:
         studies.measured(finished[0], named)
@@ -320,9 +320,6 @@ def test_a_measurement_is_found_by_its_stored_name_and_version(finished, machine
         assert runs._asks_for_weights(lambda run: studies.measured(run, newer), run)
     finally:
         del spread.measurement
-
-
-def test_an_older_measurement_has_the_name_that_a_table_gives_it(monkeypatch):
     asked = ["dmlrepro.evidence.results._counts", {"together": False}]
     assert records.asked_by({"asked": [*asked, "814d64176ed03b59"]}) == ["correct_per_class", {"together": False}, 1]
     assert records.asked_by({"asked": [*asked, "0" * 16]}) is None and records.asked_by({"derived": "x"}) is None
@@ -370,16 +367,13 @@ def test_tables_that_rest_on_another_search_are_named(finished, capsys, monkeypa
     assert "results/small/10.csv rests on another search than PFML--x.json is now" in capsys.readouterr().out
 
 
-def test_digests_on_record_are_committed_and_find_runs_without_images(monkeypatch, tmp_path):
+def test_digests_on_record_are_committed_and_hold_for_the_folder_of_data_that_they_were_made_of(monkeypatch, tmp_path):
     ignored = subprocess.run(["git", "check-ignore", "-q", "data/digests.json"], cwd=repository_root())
     assert ignored.returncode == 1
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     assert keys.digest_of_data("cub-subset", 0.0, 0, None).startswith("cub-subset:19403bee")
     with pytest.raises(FileNotFoundError):
         keys.digest_of_data("cub-subset", 0.37, 0, None)
-
-
-def test_a_process_keeps_a_digest_of_the_folder_of_data_that_it_was_made_of(monkeypatch, tmp_path):
     official_layouts.write_cub(tmp_path, {1: 2, 101: 2})
     spec, data = TINY.replace(dataset="cub-subset", images_per_class=None), []
     for folder in (tmp_path, tmp_path / "absent"):  # where the digest on record counts
