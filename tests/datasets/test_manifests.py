@@ -54,7 +54,7 @@ def test_label_noise_replaces_by_uniform_other_training_classes(manifest):
     assert again.digest() == noisy.digest() != other.digest()
 
 
-def test_arguments_are_checked():
+def test_arguments_are_checked_and_a_missing_set_names_the_command_that_gets_it(tmp_path):
     with pytest.raises(ValueError, match=r"unknown data set 'birds'.*glyphs, symbols, omniglot, mnist, cub"):
         manifests.load("birds")
     with pytest.raises(ValueError, match="images_per_class must be a positive integer, got 0"):
@@ -64,6 +64,12 @@ def test_arguments_are_checked():
     for noise in (-0.1, 1.0, float("nan")):
         with pytest.raises(ValueError, match=r"label_noise.*\[0, 1\)"):
             manifests.load("glyphs", label_noise=noise)
+    for name in ("cub", "cars-subset", "mnist", "omniglot"):
+        base = name.removesuffix("-subset")
+        with pytest.raises(FileNotFoundError, match=f"`python -m experiments data fetch {base}` downloads the set"):
+            manifests.load(name, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"labels.txt: missing.*data/README.md.*DMLREPRO_DATA"):
+        manifests.load("cub-subset", tmp_path)
 
 
 def test_folders_are_found_from_below_the_repository(tmp_path, monkeypatch):
@@ -226,15 +232,6 @@ def test_a_set_that_cannot_be_tested_on_is_refused(tmp_path):
         layouts.write_cub(tmp_path / str(number), sizes)
         with pytest.raises(ValueError, match=message):
             manifests.load("cub-subset", tmp_path / str(number))
-
-
-def test_a_missing_set_names_the_command_that_gets_it(tmp_path):
-    for name in ("cub", "cars-subset", "mnist", "omniglot"):
-        base = name.removesuffix("-subset")
-        with pytest.raises(FileNotFoundError, match=f"`python -m experiments data fetch {base}` downloads the set"):
-            manifests.load(name, tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"labels.txt: missing.*data/README.md.*DMLREPRO_DATA"):
-        manifests.load("cub-subset", tmp_path)
 
 
 def test_an_image_of_cars_without_a_row_is_named(tmp_path):

@@ -158,7 +158,7 @@ def test_published_numbers_are_hollow_marks_of_the_methods_at_hand():
     assert [axis.get_title() for axis in beside.axes] == ["", "published", "", ""] and len(beside.axes[2].collections)
 
 
-def test_ablation_compares_changes_paired_by_seed():
+def test_ablation_compares_changes_paired_by_seed_but_not_from_zero_and_two_levels_have_no_line():
     better = 20.0 * (LEVELS["seed"] == 1)  # one seed at every level: no spread in the change
     data = LEVELS.assign(value=LEVELS["value"] + better)
     figure = charts.ablation(data, "alpha", "R@1", CURVE, reference=3)
@@ -175,6 +175,12 @@ def test_ablation_compares_changes_paired_by_seed():
     assert noise.lines[0].get_xdata().tolist() == [0, 0.2]
     without = charts.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
     assert without.lines[0].get_xdata().tolist() == [0, 3]  # a run without the setting is no level of it
+    rows = table(["alpha=0", "alpha=3"], ["PFML"])
+    from_zero = charts.ablation(rows.assign(value=rows["value"] * (rows["setting"] != "alpha=0")), "alpha", "R@1")
+    assert [axis.get_ylabel() for axis in from_zero.axes] == ["recall@1 (%)"]
+    assert "changes" not in from_zero.axes[0].get_xlabel()
+    assert len(charts.ablation(rows, "alpha", "R@1").axes) == 2
+    assert from_zero.axes[0].lines[0].get_linestyle() == "None"
 
 
 def test_ticks_stand_at_the_measured_levels():
@@ -250,15 +256,6 @@ def test_what_was_timed_on_made_data_is_no_part_of_a_chart():
     timed = table().assign(dataset="synthetic", metric="seconds")
     plain, beside = (charts.dots(rows, ["R@1"]) for rows in (table(), pd.concat([table(), timed])))
     assert plain.get_suptitle() == beside.get_suptitle() and dot_colors(plain) == dot_colors(beside)
-
-
-def test_a_change_from_zero_is_not_drawn_beside_the_value_and_two_levels_have_no_line():
-    rows = table(["alpha=0", "alpha=3"], ["PFML"])
-    from_zero = charts.ablation(rows.assign(value=rows["value"] * (rows["setting"] != "alpha=0")), "alpha", "R@1")
-    assert [axis.get_ylabel() for axis in from_zero.axes] == ["recall@1 (%)"]
-    assert "changes" not in from_zero.axes[0].get_xlabel()
-    assert len(charts.ablation(rows, "alpha", "R@1").axes) == 2
-    assert from_zero.axes[0].lines[0].get_linestyle() == "None"
 
 
 def test_gains_are_filled_where_the_whole_interval_lies_above_zero():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.spatial.distance import pdist
 
 from experiments.pfml import alignment
 from experiments.training import runs
@@ -21,18 +22,12 @@ def test_what_a_search_finds_holds_for_every_way_of_pfml(monkeypatch):
     assert {spec.setting.partition(";")[0] for spec in drawn} == {"proxies=as drawn"}
 
 
-def test_class_distances_against_a_loop():
+def test_class_distances_are_those_of_scipy():
     points, labels = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
-    unit = F.normalize(points.double(), dim=1)
-    within = []
-    for c in range(3):
-        own = [unit[i] for i in range(12) if labels[i] == c]
-        within.append(np.mean([(own[i] - own[j]).norm() for i in range(4) for j in range(i)]))
-    means = [unit[labels == c].mean(0) for c in range(3)]
-    between = np.mean([(means[i] - means[j]).norm() for i in range(3) for j in range(i)])
+    classes = [F.normalize(points.double(), dim=1)[labels == c] for c in range(3)]
     distances = alignment.class_distances(points, labels)
-    assert distances["intra_class_distance"] == pytest.approx(np.mean(within))
-    assert distances["class_mean_distance"] == pytest.approx(between)
+    assert distances["intra_class_distance"] == pytest.approx(np.mean([pdist(own) for own in classes]))
+    assert distances["class_mean_distance"] == pytest.approx(pdist([own.mean(0).numpy() for own in classes]).mean())
 
 
 def test_alignment_of_a_finished_run():

@@ -18,6 +18,7 @@ from experiments.training import protocols, runs, search
 TINY = {"profile": "small", "dataset": "glyphs"}
 TINY_RUN = TRAINED.replace(loss=None, steps=None)
 METHODS = papers.methods()
+FILE = "PFML--glyphs,conv4,symbols,head,dim=64,batch=100,steps=2.json"
 
 
 @pytest.fixture(autouse=True)
@@ -120,15 +121,6 @@ def test_other_conditions_and_profiles_keep_the_published_settings(values):
     assert specs("10", "PFML", **values) == specs("10", "PFML", untuned=True, **values)
 
 
-def test_an_edited_search_is_refused():
-    searched("10", "PFML")
-    (path,) = search.folder("small").glob("*.json")
-    assert path.name == "PFML--glyphs,conv4,symbols,head,dim=64,batch=100,steps=2.json"
-    path.write_text(path.read_text().replace('"trial": ', '"trial":  '))
-    with pytest.raises(ValueError, match=r"PFML--glyphs.* is not what was written"):
-        specs("10", "PFML")
-
-
 def test_a_search_in_the_notebook_itself_replaces_the_committed_one():
     searched("10", "PFML")
     values = {"protocol": "mlrc", "search_trials": 2}
@@ -169,7 +161,7 @@ def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
     path = saved(given, ("PFML", "ProxyAnchor"))
     made = json.loads(path.with_suffix(".json").read_text())
     (digest,) = {record["sha256"] for record in given.searches().values() if record["method"] == "PFML"}
-    assert made["searches"] == {"PFML": {"file": given.search_name("PFML"), "trials": 16, "sha256": digest}}
+    assert made["searches"] == {"PFML": {"file": FILE, "trials": 16, "sha256": digest}}
     (there,) = stored.stored(given.notebook, path.parents[1])
     assert there.trials == {"PFML": 16, "ProxyAnchor": 0}
 
