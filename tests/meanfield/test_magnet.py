@@ -7,7 +7,6 @@ import torch
 
 from experiments.meanfield import magnet
 from experiments.meanfield.magnet import CRITICAL
-from experiments.report import catalogue
 
 
 def test_langevin_is_the_mean_cosine_of_a_spin():
@@ -81,20 +80,3 @@ def test_gradients_of_narrow_classes_agree():
     )
     for name in narrow:
         assert narrow[name] > 0.97 and narrow[name] > wide[name] + 0.1
-
-
-def test_the_table_has_every_case_and_its_curves_are_found():
-    notebook = catalogue.find("30")
-    params = notebook.configured(
-        {"spins": [5, 10], "temperatures": [0.1, 0.5], "sweeps": 3, "seeds": 2, "spreads": [0.2, 0.4], "samples": [20]}
-    )
-    assert notebook.specs(params) == []
-    table = notebook.table([], params)
-    curves = magnet.curves(table, "order_parameter", "T")
-    assert list(curves) == ["mean field", "Monte Carlo, N = 5", "Monte Carlo, N = 10"]
-    assert curves["Monte Carlo, N = 5"][0] == (0.1, 0.5)
-    for metric in ("gradient_cosine", "field_offset"):
-        for centers in magnet.CENTERS:
-            by_loss = magnet.curves(table, metric, "spread", centers=centers, samples=20)
-            assert set(by_loss) == {"MFCont", "MFCWMS, alpha = 0.01", "MFCWMS, alpha = 20"}
-            assert all(x == (0.2, 0.4) and low[0] <= mean[0] <= high[0] for x, mean, low, high in by_loss.values())

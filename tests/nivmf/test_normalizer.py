@@ -6,21 +6,7 @@ import scipy.special
 import torch
 
 from dmlrepro import vmf
-from experiments.analysis import judging
 from experiments.nivmf import normalizer
-from experiments.nivmf.claims import TESTS
-from experiments.report import catalogue
-
-
-def test_nothing_is_trained_and_the_claim_is_judged():
-    notebook = catalogue.find("23")
-    params = notebook.configured({})
-    assert notebook.specs(params) == []
-    judged = judging.judge(notebook.table([], params), TESTS, ["nivmf-14"])
-    assert judged.verdicts["verdict"].tolist() == ["not testable"]
-    outcomes = judged.comparisons.groupby("interpretation")["outcome"].agg(set)
-    assert outcomes["mean squared relative error"] == {"supported"}
-    assert outcomes["root mean square of the relative error"] == {"supported", "contradicted"}
 
 
 def test_the_error_of_the_fit_is_that_of_scipys_bessel_function():
