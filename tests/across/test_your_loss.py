@@ -92,7 +92,7 @@ def asked(params: YourLossParams, monkeypatch) -> tuple:
     return seen[0] if seen else ()
 
 
-def test_the_search_is_that_of_every_method(mine, monkeypatch):
+def test_the_search_is_that_of_every_method_and_of_the_rate_of_its_parameters_where_it_has_any(mine, monkeypatch):
     spec, ranges, about = asked(params_of(mine, "small", search=RANGES), monkeypatch)
     (theirs,) = searches.wanted([Retrieval], lambda study: study.configured({"profile": "small"}), ["ProxyAnchor"])
     assert list(ranges.items()) == list(theirs["ranges"].items())
@@ -102,9 +102,6 @@ def test_the_search_is_that_of_every_method(mine, monkeypatch):
     assert asked(params_of(mine), monkeypatch) == ()
     with pytest.raises(ValueError, match="lr is searched for every loss at profile small"):
         your_loss.searched(params_of(mine, "small", lr=0.1))
-
-
-def test_the_rate_of_its_parameters_is_searched_where_it_has_any(mine, monkeypatch):
     ranges = asked(params_of(mine, "small", search=["margin=0:0.5", "loss_lr=1e-4:1:log"]), monkeypatch)[1]
     assert list(ranges) == ["lr", "margin", "loss_lr"]
     with pytest.raises(ValueError, match="TripletMarginLoss has no parameters, and so no loss_lr"):

@@ -268,23 +268,23 @@ def test_holm_counts_the_claims_of_the_paper_that_are_not_in_the_call():
     assert judging.judge(pfml_against_cpml(3, 1.2), alone, trials=TUNED).verdicts.verdict[0] == "supported"
 
 
-def test_rows_of_other_settings_protocols_selections_and_steps_do_not_mix_in():
+def test_rows_of_other_settings_protocols_selections_steps_and_notebooks_do_not_mix_in():
     data = pfml_against_cpml(3)
     noise = [data.assign(setting="alpha=1", value=0), data.assign(protocol="mlrc", value=0)]
     noise += [data.assign(selection="test_best", value=0), data.assign(step=50, value=0)]
     verdicts = judged(pd.concat([data, *noise])).verdicts
     assert len(verdicts) == 1 and verdicts.effect[0] == pytest.approx(3)
+    data = pd.concat([pfml_against_cpml(-3), pfml_against_cpml(3, experiment="10_pfml_retrieval")])
+    test = ClaimTest("pfml-02", "10_pfml_retrieval", (higher("PFML", "CPML"),), "")
+    assert list(judging.judge(data, {"pfml-02": test}, trials=TUNED).verdicts.verdict) == ["supported"]
 
 
-def test_each_data_set_has_its_own_line_and_further_data_are_marked():
+def test_each_data_set_has_its_own_line_and_its_own_parts_and_further_data_are_marked():
     sets = {"cub-subset": 3, "cars": -3, "omniglot": 3}
     data = pd.concat([pfml_against_cpml(gap, dataset=name) for name, gap in sets.items()])
     verdicts = judged(data).verdicts.set_index("dataset")
     assert dict(verdicts["verdict"]) == {"cub-subset": "supported", "cars": "contradicted", "omniglot": "supported"}
     assert dict(verdicts["role"]) == {"cub-subset": "named", "cars": "named", "omniglot": "out of scope"}
-
-
-def test_a_part_may_be_about_one_data_set_alone():
     parts = (higher("PFML", "CPML", on=("cub", "sop")), lower("PFML", "CPML", on=("cars",)))
     for name, gap, verdict in (
         ("cub-subset", 3, "supported"),
@@ -293,12 +293,8 @@ def test_a_part_may_be_about_one_data_set_alone():
         ("omniglot", 3, "supported"),  # as on birds
     ):
         assert line(pfml_against_cpml(gap, dataset=name), *parts).verdict == verdict
-
-
-def test_the_claims_own_notebook_goes_first():
-    data = pd.concat([pfml_against_cpml(-3), pfml_against_cpml(3, experiment="10_pfml_retrieval")])
-    test = ClaimTest("pfml-02", "10_pfml_retrieval", (higher("PFML", "CPML"),), "")
-    assert list(judging.judge(data, {"pfml-02": test}, trials=TUNED).verdicts.verdict) == ["supported"]
+    assert claims.named("pfml-01") == ["cub", "cars", "sop"] and claims.named("ccp-01") == ["mnist"]
+    assert claims.named("of no paper") == ["cub"]
 
 
 def test_a_claim_without_rows_is_not_run_and_one_without_parts_says_why():
@@ -403,8 +399,3 @@ def test_a_verdict_shows_the_interval_over_classes_of_its_own_context():
     assert frame.loc[("cub-subset", 8), ["class_low", "class_high"]].tolist() == pytest.approx([40, 40])
     assert frame.loc[("cars", 64), ["class_low", "class_high"]].isna().all()
     assert set(frame["verdict"]) == {"supported"}  # as without the hits
-
-
-def test_a_claim_is_about_the_data_sets_of_its_statement_in_their_order():
-    assert claims.named("pfml-01") == ["cub", "cars", "sop"] and claims.named("ccp-01") == ["mnist"]
-    assert claims.named("of no paper") == ["cub"]

@@ -87,14 +87,11 @@ def test_a_cell_is_a_method_and_settings(text, cell, said):
     assert f"{cell.method};{cell.setting}".rstrip(";") == text
 
 
-def test_an_expression_is_a_difference_of_cells_or_a_constant():
+def test_an_expression_is_a_difference_of_cells_or_a_constant_and_a_level_the_only_number_of_a_setting():
     gap, bound = Expression.read("A;x=1..2 - B"), Expression.read("0.5")
     assert gap == Expression((Cell("A", {"x": (1.0, 2.0)}), Cell("B"))) and bound == Expression(constant=0.5)
     assert (str(gap), gap.said, gap.methods) == ("A;x=1..2 - B", "A at x = 1 to 2 minus B", {"A", "B"})
     assert (str(bound), bound.said, bound.methods) == ("0.5", "0.5", set())
     assert (gap.is_constant, gap.zero) == (False, 0.0) and (bound.is_constant, bound.zero) == (True, 0.5)
-
-
-def test_the_level_of_a_setting_is_its_only_number():
     levels = {"M=4": 4.0, "M=4;C=2": None, "retrieval=euclidean": None, "": None, "PFML": None}
     assert {setting: tables.level_of(setting) for setting in levels} == levels

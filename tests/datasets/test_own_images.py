@@ -82,7 +82,7 @@ def test_names_are_relative_to_the_data_folder_and_never_official_ones(tmp_path)
     assert own.startswith("cub@") and manifests.is_own(own) and not manifests.is_own("cub-subset")
 
 
-def test_the_digest_follows_content_not_location(tmp_path, birds):
+def test_the_digest_follows_content_not_location_and_equal_names_and_sizes_share_no_pixels(tmp_path, birds):
     first = load(birds)
     copy = write_birds(tmp_path / "elsewhere" / "birds")
     assert (load(copy).name, load(copy).digest()) == (first.name, first.digest())
@@ -96,6 +96,13 @@ def test_the_digest_follows_content_not_location(tmp_path, birds):
         change()
         assert load(copy).name not in seen  # in the same process: nothing stale
         seen.add(load(copy).name)
+    stores = []
+    for name, level in (("dark", 10), ("light", 210)):
+        for n, bird in enumerate(BIRDS):
+            for k in range(2):
+                picture(tmp_path / name / bird / f"{k}.bmp", level=level + 2 * n + k)
+        stores.append(images.open_images(load(tmp_path / name))[0][0, 0, 0].item() // 100)
+    assert stores == [0, 2]
 
 
 def test_names_in_any_script_and_form_are_kept(tmp_path):
@@ -256,16 +263,6 @@ def test_photographs_are_turned_upright(birds, suffix):
         np.testing.assert_allclose(store[index].permute(1, 2, 0).numpy(), np.asarray(upright), atol=12)
 
 
-def test_folders_of_equal_names_and_sizes_do_not_share_pixels(tmp_path):
-    stores = []
-    for name, level in (("dark", 10), ("light", 210)):
-        for n, bird in enumerate(BIRDS):
-            for k in range(2):
-                picture(tmp_path / name / bird / f"{k}.bmp", level=level + 2 * n + k)
-        stores.append(images.open_images(load(tmp_path / name))[0][0, 0, 0].item() // 100)
-    assert stores == [0, 2]
-
-
 @pytest.mark.parametrize("how", [shutil.copy, os.symlink, os.link])
 def test_a_file_under_a_training_and_a_test_class_is_named(birds, how):
     manifest = load(birds)
@@ -293,17 +290,6 @@ def read(path: Path, text: str, encoding: str = "utf8") -> manifests.Manifest:
     return manifests.load(f"manifest:{path}")
 
 
-def test_a_csv_file_in_the_fields_spelling(tmp_path, table):
-    table = table.replace(",split", ",split,is_query,is_gallery,category").replace(",train", ",train,,,")
-    for number, flags in ((0, "True,False"), (1, "False,True")):
-        table = re.sub(rf"({number}\.png,\w+),test", rf"\1,validation,{flags},x", table)
-    manifest = read(tmp_path / "df.csv", table)
-    assert manifest.class_names == BIRDS and manifest.name.startswith("df@")
-    assert manifest.indices("query").tolist() == [6, 8, 10] and manifest.indices("gallery").tolist() == [7, 9, 11]
-    report = manifests.check(f"manifest:{tmp_path}/df.csv")
-    assert "split: by the column split" in report and "not used: category" in report
-
-
 SPELLINGS = (
     lambda t: t.replace("\n", "\r\n").replace(",", ", ").replace("path", "Path"),
     lambda t: t.replace(",", ";") + "\n;;\n",
@@ -320,7 +306,7 @@ def test_spellings_of_a_table_are_the_same_set(tmp_path, table, edit):
     assert (again.images, again.digest()) == (plain.images, plain.digest())
 
 
-def test_labels_are_names_whatever_the_folders_are_called(tmp_path, birds, table):
+def test_labels_of_a_csv_file_are_names_and_columns_have_the_fields_spelling(tmp_path, birds, table):
     numbers = re.sub(r"birds/(\w+)/(\d).png,\w+", lambda m: f"{m[0].rpartition(',')[0]},{7 * BIRDS.index(m[1])}", table)
     manifest = read(tmp_path / "a.csv", numbers)
     assert manifest.class_names == ("0", "14", "7", "21", "28", "35") and manifest.labels[-1] == 5
@@ -328,6 +314,14 @@ def test_labels_are_names_whatever_the_folders_are_called(tmp_path, birds, table
     assert (unsplit.images, unsplit.split.tolist()) == (load(birds).images, load(birds).split.tolist())
     quoted = picture(birds / "owl" / 'a, "b".png')
     assert str(quoted) in read(tmp_path / "a.csv", table + '"birds/owl/a, ""b"".png",owl,test\n').images
+    table = table.replace(",split", ",split,is_query,is_gallery,category").replace(",train", ",train,,,")
+    for number, flags in ((0, "True,False"), (1, "False,True")):
+        table = re.sub(rf"({number}\.png,\w+),test", rf"\1,validation,{flags},x", table)
+    manifest = read(tmp_path / "df.csv", table)
+    assert manifest.class_names == BIRDS and manifest.name.startswith("df@")
+    assert manifest.indices("query").tolist() == [6, 8, 10] and manifest.indices("gallery").tolist() == [7, 9, 11]
+    report = manifests.check(f"manifest:{tmp_path}/df.csv")
+    assert "split: by the column split" in report and "not used: category" in report
 
 
 def flagged(flag: str):

@@ -34,14 +34,11 @@ def test_occlusion_covers_its_share_and_stronger_covers_more_of_the_same(batch):
     assert (covered[0] <= covered[1]).all() and (covered[1] <= covered[2]).all()
 
 
-def test_a_crop_shows_its_share_of_the_image():
+def test_a_crop_shows_its_share_of_the_image_and_blur_keeps_the_mean_and_lowers_the_contrast(batch):
     ramp = torch.arange(0, 200, 2, dtype=torch.uint8).expand(1, 1, 100, 100)
     shown = certainty.Degrade("crop", 0.75)(ramp)[0, 0].float()
     assert (shown[0, -1] - shown[0, 0]).item() == pytest.approx(0.5 * 198, abs=3)
     assert shown.std(0).max() == 0  # rows are alike, as in the image: x and y are not mixed up
-
-
-def test_blur_keeps_the_mean_and_lowers_the_contrast(batch):
     contrasts = [certainty.Degrade("blur", s)(batch).float().std().item() for s in (0.0, 0.2, 0.4, 0.8)]
     assert contrasts == sorted(contrasts, reverse=True)
     assert certainty.Degrade("blur", 0.4)(batch).float().mean() == pytest.approx(batch.float().mean(), abs=3)

@@ -51,7 +51,7 @@ def test_a_run_of_table_2_is_the_released_command(row):
     )
 
 
-def test_what_the_reader_gives_wins():
+def test_what_the_reader_gives_wins_and_a_backbone_without_a_known_scale_needs_one():
     given = {"omega": 2.0, "samples": 3, "embedding_scale": 7.0, "epochs": 4, "batch_size": 32}
     _, specs = planned("20", "paper", **given, lr_drop_epochs=[2], lr_drop=0.5)
     for spec in specs:
@@ -60,6 +60,11 @@ def test_what_the_reader_gives_wins():
             assert (*options, spec.epochs, spec.batch_size) == (2.0, 3, 7.0, 18.0, 4, 32)
     assert {spec.lr_drop_epochs for spec in specs} == {(), (2,)}
     assert TABLE_2 not in {spec.setting for spec in planned("20", "paper", lr_drop_epochs=[])[1]}
+    params, _ = planned("20", weights="none")
+    with pytest.raises(ValueError, match=r"embedding_scale is known for conv4.*not for resnet18"):
+        spec_of(METHODS["EL-nivMF"], params, backbone="resnet18")
+    known = retrieval.Retrieval.configured({"embedding_scale": 3.0, "weights": "none"})
+    assert spec_of(METHODS["EL-nivMF"], known, backbone="resnet18").loss_options["embedding_scale"] == 3
 
 
 def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
@@ -92,11 +97,3 @@ def test_a_small_network_starts_at_the_tuned_values_and_one_of_photographs_at_th
         assert (options["concentration"], options["temperature"]) == TUNED[name]
         loss = build_loss(spec_of(METHODS[name], pretrained), 3, 8)
         assert loss.log_temperature.exp().item() == pytest.approx(losses.DEFAULTS[distance][1])
-
-
-def test_a_backbone_without_a_known_scale_needs_one():
-    params, _ = planned("20", weights="none")
-    with pytest.raises(ValueError, match=r"embedding_scale is known for conv4.*not for resnet18"):
-        spec_of(METHODS["EL-nivMF"], params, backbone="resnet18")
-    given = retrieval.Retrieval.configured({"embedding_scale": 3.0, "weights": "none"})
-    assert spec_of(METHODS["EL-nivMF"], given, backbone="resnet18").loss_options["embedding_scale"] == 3

@@ -38,7 +38,7 @@ def test_contrastive_proxies_meet_at_the_mean():
     assert torch.allclose(rest(starts, points, contrastive_field(delta=0.2)), points.mean(0), atol=1e-4)
 
 
-def test_matching_cost_and_bounds():
+def test_matching_cost_and_bounds_and_proxies_that_cannot_part():
     points = torch.tensor([[0.0, 0.0], [3.0, 0.0], [9.0, 9.0]], dtype=torch.float64)
     proxies = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)  # the second must go to (3, 0)
     assert geometry.matching_cost(proxies, points) == pytest.approx((0 + 2) / 2)
@@ -47,6 +47,9 @@ def test_matching_cost_and_bounds():
     corners = geometry.simplex(5)
     assert corners.shape == (5, 4)
     assert torch.allclose(torch.pdist(corners), torch.tensor(math.sqrt(2), dtype=torch.float64))
+    points = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
+    with pytest.raises(ValueError, match="num_proxies=2"):
+        geometry.compare(points, 0.5, 2, seed=0, start_spread=0.0)
 
 
 def test_what_holds_of_the_corollary():
@@ -58,12 +61,6 @@ def test_what_holds_of_the_corollary():
     assert values["CPML", "M=1;case=a sample at the mean"] == pytest.approx(0, abs=1e-4)
     assert all(value < 1 for (_, setting), value in values.items() if setting.endswith("closer than delta"))
     assert values["PFML", "M=1;case=simplex in 11 dimensions"] > 1.5  # trapped at the centroid, far from every sample
-
-
-def test_proxies_that_cannot_part_are_named():
-    points = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
-    with pytest.raises(ValueError, match="num_proxies=2"):
-        geometry.compare(points, 0.5, 2, seed=0, start_spread=0.0)
 
 
 def test_the_picture_points_downhill():

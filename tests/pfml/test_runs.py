@@ -44,14 +44,11 @@ def found_by_search(specs, records, params):
     return [(spec.replace(loss_options={**spec.loss_options, "margin": 0.7}), []) for spec in specs]
 
 
-def test_what_a_search_finds_on_right_labels_is_trained_on_wrong_ones(monkeypatch):
+def test_what_a_search_finds_on_right_labels_is_trained_on_wrong_ones_in_one_network_per_seed(monkeypatch):
     monkeypatch.setattr(label_noise, "search_each", found_by_search)
     params = label_noise.LabelNoise.configured({"methods": ["Triplet"], "seeds": 1})
     specs = label_noise.label_noise(params)
     assert [(spec.label_noise, spec.loss_options["margin"]) for spec in specs] == [(0, 0.7), (0.2, 0.7), (0.4, 0.7)]
-
-
-def test_a_protocol_that_trains_several_networks_per_seed_is_refused():
     with pytest.raises(ValueError, match="'mlrc' trains 4; choose one of conventional, roth"):
         label_noise.LabelNoise.configured({"protocol": "mlrc"})
 

@@ -26,16 +26,13 @@ def test_committed_pages_say_what_results_say(monkeypatch):
     assert [str(path.relative_to(ROOT)) for path in pages.stale()] == [], "python -m experiments report"
 
 
-def test_tables_are_exchanged_and_what_is_written_stays(monkeypatch):
+def test_tables_are_exchanged_what_is_written_stays_and_a_text_is_shown_as_it_is(monkeypatch):
     monkeypatch.setitem(pages.TABLES, "a", lambda argument="": f"new {argument}".strip())
     text = "before\n<!-- begin a -->\nold\n<!-- end -->\nbetween\n<!-- begin a x -->\n<!-- end -->\nafter\n"
     made = pages.filled(text)
     assert made == text.replace("old", "new").replace("a x -->\n", "a x -->\nnew x\n") and pages.filled(made) == made
     with pytest.raises(ValueError, match=r"no table 'b'; there are counts, ledger"):
         pages.filled("<!-- begin b -->\n<!-- end -->")
-
-
-def test_a_text_is_shown_as_it_is():
     assert pages.cell("a|b < c_1 * $x$") == r"a\|b &lt; c\_1 \* \$x\$"
 
 

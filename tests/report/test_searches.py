@@ -177,14 +177,12 @@ def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path, m
     assert name.startswith("small/10_pfml_retrieval") and files == [path.name]
 
 
-def test_a_search_begins_at_the_run_without_a_setting():
+def test_a_search_begins_at_the_run_without_a_setting_of_a_notebook_that_varies_no_condition():
     """Notebook 48 has runs that end after one problem before those that go on."""
     values = {"profile": "small", "dataset": "cub-subset"}
     (wanted,) = searches.wanted([catalogue.find("48")], lambda study: study.configured(values), ["C2-CCP-L"])
     assert wanted["spec"].setting == "" and "projections" not in wanted["spec"].algorithm_options
 
-
-def test_a_notebook_that_varies_a_condition_leaves_the_search_to_others():
     def own(*numbers):
         return searches.wanted(map(catalogue.find, numbers), lambda study: study.configured({"profile": "small"}))
 

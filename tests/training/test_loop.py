@@ -106,25 +106,6 @@ def test_durations_in_epochs_become_steps():
     assert [step for step in range(1, 11) if odd.evaluates(step)] == [4, 8, 10]
 
 
-def test_only_the_gradients_of_the_loss_are_clipped(monkeypatch):
-    seen = []
-    original = loop.build_optimizer
-
-    def spied(spec, network, loss):
-        optimizer = original(spec, network, loss)
-        optimizer.register_step_pre_hook(
-            lambda *_: seen.append([max(p.grad.abs().max().item() for p in m.parameters()) for m in (network, loss)])
-        )
-        return optimizer
-
-    monkeypatch.setattr(loop, "build_optimizer", spied)
-    loop.train(TINY.replace(steps=2))
-    loop.train(TINY.replace(steps=2, loss_clip_value=1e-6))
-    (free_network, free_proxies), _, (network, proxies), _ = seen
-    assert proxies == pytest.approx(1e-6) and free_proxies > 2e-6
-    assert network == free_network > 2e-6
-
-
 def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
     seen, step = [], loop.train_step
 
@@ -275,10 +256,26 @@ def test_a_checkpoint_of_another_spec_is_refused(checkpoint):
     assert checkpoint.read_bytes() == before
 
 
-def test_the_parameters_of_the_loss_decay_where_that_is_asked_for():
+def test_the_parameters_of_the_loss_decay_and_their_gradients_alone_are_clipped(monkeypatch):
     norms = {}
     for decay in (None, 0.0, 5.0):
         state = loop.train(TINY.replace(loss_weight_decay=decay, loss_lr={"*": 1e-2})).states["loss"]
         norms[decay] = state["proxies"].norm().item()
     assert norms[None] == norms[0.0]
     assert norms[5.0] < 0.8 * norms[None]  # by (1 - 0.05)^10 were there no gradient
+    seen = []
+    original = loop.build_optimizer
+
+    def spied(spec, network, loss):
+        optimizer = original(spec, network, loss)
+        optimizer.register_step_pre_hook(
+            lambda *_: seen.append([max(p.grad.abs().max().item() for p in m.parameters()) for m in (network, loss)])
+        )
+        return optimizer
+
+    monkeypatch.setattr(loop, "build_optimizer", spied)
+    loop.train(TINY.replace(steps=2))
+    loop.train(TINY.replace(steps=2, loss_clip_value=1e-6))
+    (free_network, free_proxies), _, (network, proxies), _ = seen
+    assert proxies == pytest.approx(1e-6) and free_proxies > 2e-6
+    assert network == free_network > 2e-6

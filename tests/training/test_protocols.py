@@ -88,7 +88,7 @@ def test_stml_shows_two_views_of_groups_of_neighbours():
     assert fields(small, "backbone", "views", "neighbours", "lr") == ("conv4", 2, 5, 1e-3)
 
 
-def test_an_explicit_value_wins():
+def test_an_explicit_value_wins_and_a_transformer_keeps_its_input_and_its_class_token():
     params = Retrieval.configured(
         {"profile": "paper", "protocol": "mlrc", "dataset": "cub-subset", "lr": 1e-3, "epochs": 2, "methods": ["PFML"]}
         | {"search_trials": 0}
@@ -96,9 +96,6 @@ def test_an_explicit_value_wins():
     specs = retrieval(params)
     assert len(specs) == 4 * 10
     assert {(s.lr, s.epochs, s.steps, s.batch_size, s.optimizer) for s in specs} == {(1e-3, 2, None, 32, "rmsprop")}
-
-
-def test_a_transformer_keeps_its_input_and_its_class_token():
     vit = "vit_small_patch16_224.dino"
     for protocol in ("conventional", "mlrc", "roth", "stml", "ccp_early_stopping"):
         spec = TINY.replace(dataset="cub", images_per_class=None, backbone=vit)

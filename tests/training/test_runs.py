@@ -180,21 +180,6 @@ def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X")
 
 
-def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many(two_gpus, monkeypatch):
-    asked = []
-
-    def do_all(parallel, alone, workers, *_):
-        asked.append((len(parallel), len(alone), workers))
-        return {key: ValueError("not trained") for key in parallel | alone}
-
-    monkeypatch.setattr(scheduling, "do_all", do_all)
-    small = [TINY.replace(seed=seed, lr=1e-9) for seed in range(3)]
-    for jobs in (None, 2):
-        with pytest.raises(ValueError, match="not trained"):
-            runs.run_all([*small, small[0].replace(threads=None)], jobs=jobs)
-    assert asked == [(0, 4, 0), (3, 1, 2)]
-
-
 def test_on_gpus_training_is_repeatable_and_torch_is_left_as_it_was(two_gpus, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that what is set here does not stay
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
@@ -213,10 +198,24 @@ def test_on_gpus_training_is_repeatable_and_torch_is_left_as_it_was(two_gpus, mo
         torch.set_deterministic_debug_mode("default")
 
 
-def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus, monkeypatch):
+def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many_and_keys_do_not_depend_on_threads(
+    two_gpus, monkeypatch
+):
     before = keys.key_of(TINY.replace(threads=None))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert keys.key_of(TINY.replace(threads=None)) == before
+    asked = []
+
+    def do_all(parallel, alone, workers, *_):
+        asked.append((len(parallel), len(alone), workers))
+        return {key: ValueError("not trained") for key in parallel | alone}
+
+    monkeypatch.setattr(scheduling, "do_all", do_all)
+    small = [TINY.replace(seed=seed, lr=1e-9) for seed in range(3)]
+    for jobs in (None, 2):
+        with pytest.raises(ValueError, match="not trained"):
+            runs.run_all([*small, small[0].replace(threads=None)], jobs=jobs)
+    assert asked == [(0, 4, 0), (3, 1, 2)]
 
 
 def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp_path, monkeypatch):
@@ -232,7 +231,7 @@ def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp
     assert keys.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != run_keys[0]
 
 
-def test_a_damaged_run_is_named_set_aside_and_trained_anew(empty_cache):
+def test_a_damaged_run_and_one_under_anothers_key_are_set_aside_and_trained_anew(empty_cache):
     whole = runs.run(TINY)
     os.truncate(whole.folder / "arrays.safetensors", 99)
     reason = "arrays.safetensors: not what"
@@ -242,9 +241,6 @@ def test_a_damaged_run_is_named_set_aside_and_trained_anew(empty_cache):
     assert torch.equal(again.embeddings, loop.train(TINY).embeddings[""])
     assert runs.run(TINY).from_cache
     assert {path.name for path in again.folder.parent.iterdir()} == {whole.key, f"{whole.key}.damaged"}
-
-
-def test_a_run_under_anothers_key_is_not_taken(empty_cache):
     mine, other = runs.run(TINY), runs.run(TINY.replace(seed=1))
     shutil.rmtree(mine.folder)
     shutil.copytree(other.folder, mine.folder)

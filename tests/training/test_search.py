@@ -81,14 +81,10 @@ def with_curves(tmp_path, monkeypatch, rates):
     return search.search(spec, ranges, tmp_path / "curves.json", **how)
 
 
-def test_a_trial_counts_with_its_best_evaluation_which_says_how_many_epochs_to_train(tmp_path, monkeypatch):
-    record = with_curves(tmp_path, monkeypatch, [4e-3])
-    assert [trial["scores"] for trial in record["trials"]] == [[0.9], [0.8]]
-    assert record["found"]["options"] == {"lr": 1e-3, "epochs": 4} and not search.at_an_end(record)
-
-
-def test_a_longer_grid_continues_a_search_on_the_same_device(tmp_path, monkeypatch):
+def test_a_trial_counts_with_its_best_evaluation_and_a_longer_grid_continues_on_the_same_device(tmp_path, monkeypatch):
     first = with_curves(tmp_path, monkeypatch, [4e-3])
+    assert [trial["scores"] for trial in first["trials"]] == [[0.9], [0.8]]
+    assert first["found"]["options"] == {"lr": 1e-3, "epochs": 4} and not search.at_an_end(first)
     with monkeypatch.context() as elsewhere, pytest.raises(ValueError, match=r"2 of 3 trials.*--again"):
         elsewhere.setattr(search.keys, "device_name", lambda: "another")
         with_curves(tmp_path, elsewhere, [4e-3, 2e-4])
