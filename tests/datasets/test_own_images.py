@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 from experiments import cli
 from experiments.datasets import images, manifests
@@ -202,16 +202,22 @@ def test_unreadable_images_are_listed_together(birds, tmp_path, monkeypatch, cap
     (birds / "kite" / "0.png").write_text("<html>404</html>")
     (birds / "owl" / "phone.heic").write_bytes(b"\0\0\0 ftypheic")
     picture(birds / "owl" / "line.png", (1000, 2))
-    os.truncate(picture(birds / "rook" / "cut.png", (90, 90)), 80)
-    Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(birds / "swan" / "1.tif")
     picture(birds / "lark" / "bomb.png", (600, 400))
     for read in (images.open_images, images.check):
         listed = "jay/0.png.*kite/0.png.*bomb.png .*decompression bomb.*line.png.*phone.heic"
-        with pytest.raises(ValueError, match=f"7 of 17 files are no readable images: .*{listed}"):
+        with pytest.raises(ValueError, match=f"5 of 15 files are no readable images: .*{listed}"):
             read(load(birds))
     assert not list((tmp_path / "cache" / "images").glob("[!.]*"))
     assert cli.main(["data", "check", f"folder:{birds}"]) == 2
-    assert "7 of 17 files are no readable images" in capsys.readouterr().err
+    assert "5 of 15 files are no readable images" in capsys.readouterr().err
+
+
+def test_pixels_that_are_cut_or_of_32_bits_are_unreadable(birds):
+    os.truncate(picture(birds / "owl" / "cut.png", (90, 90)), 80)
+    Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(birds / "owl" / "1.tif")
+    listed = r"1.tif \(32-bit and signed pixels have no fixed range; convert them.*cut.png"
+    with pytest.raises(ValueError, match=f"2 of 14 files are no readable images: .*{listed}"):
+        images.open_images(load(birds))
 
 
 def test_all_modes_become_rgb(birds, capsys):
@@ -248,19 +254,13 @@ def test_check_tells_the_grey_levels_in_use(birds, capsys):
 @pytest.mark.parametrize("suffix", ["jpg", "tif"])
 def test_photographs_are_turned_upright(birds, suffix):
     upright = Image.fromarray(np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)).convert("RGB").resize((48, 32), 0)
-    for orientation in range(1, 9):
-        exif, back = Image.Exif(), Image.Exif()
-        exif[0x0112], back[0x0112] = orientation, {6: 8, 8: 6}.get(orientation, orientation)
-        turned = upright.copy()
-        turned.getexif()[0x0112] = back[0x0112]
-        stored = ImageOps.exif_transpose(turned)
-        stored.save(birds / "owl" / f"turned {orientation}.{suffix}", exif=exif, quality=95)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 270 degrees
+    upright.transpose(Image.Transpose.ROTATE_90).save(birds / "owl" / f"turned.{suffix}", exif=exif, quality=95)
     manifest = load(birds)
-    store = images.open_images(manifest)
-    turned = [n for n, path in enumerate(manifest.images) if "turned" in os.path.basename(path)]
-    assert len(turned) == 8
-    for index in turned:
-        np.testing.assert_allclose(store[index].permute(1, 2, 0).numpy(), np.asarray(upright), atol=12)
+    (index,) = (n for n, path in enumerate(manifest.images) if path.endswith(suffix))
+    stored = images.open_images(manifest)[index].permute(1, 2, 0).numpy()
+    np.testing.assert_allclose(stored, np.asarray(upright), atol=12)
 
 
 @pytest.mark.parametrize("how", [shutil.copy, os.symlink, os.link])

@@ -4,8 +4,6 @@ import copy
 import hashlib
 import os
 import pickle
-import subprocess
-import sys
 import urllib.request
 import zipfile
 
@@ -239,14 +237,6 @@ def test_the_table_lists_the_networks_of_the_papers():
     sizes = [rows[name]["parameters (M)"] for name in ("resnet50.tv_in1k", "bn_inception", "googlenet")]
     assert sizes == [23.51, 10.27, 5.6]
     assert rows["bn_inception"]["input"] == "224 px, BGR, mean 104 117 128" and "plm" in rows["googlenet"]["used by"]
-
-
-def test_conv4_needs_neither_torchvision_nor_timm():
-    code = (
-        "import sys; from experiments.networks.backbones import build; build('conv4', 8); "
-        "print(sorted({'torchvision', 'timm'} & sys.modules.keys()))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_weights_are_never_unpickled_and_the_advice_to_do_so_is_not_passed_on(monkeypatch, tmp_path, weights_folder):

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 from planned import planned
 
-from dmlrepro.losses import nivmf as losses
 from experiments.methods import spec_of
-from experiments.nivmf import distances, retrieval
-from experiments.nivmf.methods import DISTANCES, JOINT, METHODS, TUNED
+from experiments.nivmf import retrieval
+from experiments.nivmf.methods import JOINT, METHODS
 from experiments.nivmf.retrieval import TABLE_2
 from experiments.report import catalogue, show
 from experiments.training import runs
-from experiments.training.builders import build_loss
 
 LR = 1e-5  # of the network in every released run
 
@@ -86,14 +84,3 @@ def test_what_was_not_released_has_the_settings_of_the_most_alike(values):
     assert (spec.epochs, spec.loss_options["embedding_scale"]) == (250, 30 if "embedding_size" in values else 50)
     shown = show.settings(spec, params, METHODS[JOINT])
     assert "none was released for" in shown["loss.concentration"][3]
-
-
-@pytest.mark.parametrize("weights", ["none", "symbols"])
-def test_a_small_network_starts_at_the_tuned_values_and_one_of_photographs_at_the_released_ones(weights):
-    small = distances.Distances.configured({"profile": "quick", "weights": weights})
-    pretrained = distances.Distances.configured({"profile": "small"})
-    for name, distance in DISTANCES.items():
-        options = spec_of(METHODS[name], small).loss_options
-        assert (options["concentration"], options["temperature"]) == TUNED[name]
-        loss = build_loss(spec_of(METHODS[name], pretrained), 3, 8)
-        assert loss.log_temperature.exp().item() == pytest.approx(losses.DEFAULTS[distance][1])

@@ -36,10 +36,3 @@ def test_a_transformer_has_384_dimensions_and_says_whose_settings_it_takes(backb
     spec = next(spec for spec in specs if spec.method == "PFML" and not spec.setting)
     assert (spec.embedding_size, spec.batch_size, spec.pooling, spec.image_size) == (384, 100, "token", 224)
     assert "none for transformers" in show.settings(spec, params, METHODS["PFML"])["batch_size"][3]
-
-
-def test_a_protocol_of_its_own_has_its_own_settings():
-    params, specs = planned("10", "paper", protocol="mlrc", backbone="bn_inception")
-    spec = next(spec for spec in specs if spec.method == "PFML")
-    assert (spec.batch_size, spec.embedding_size, spec.lr) == (32, 128, 1e-6)
-    assert params.published("PFML") == {}

@@ -7,7 +7,6 @@ from planned import planned
 
 from experiments.pfml import ablations, label_noise
 from experiments.pfml.methods import METHODS
-from experiments.training.builders import build_loss
 from experiments.training.spec import RunSpec
 
 
@@ -25,18 +24,6 @@ def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_
     assert {loss_options["delta"] for loss_options in options.values()} == {params.delta}
     radii = {setting: loss_options.get("delta_rep", loss_options["delta"]) for setting, loss_options in options.items()}
     assert radii == {f"delta_rep={radius:g}": radius for radius in params.radii}
-
-
-def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
-    _, specs = planned("15")
-    points, labels = torch.randn(8, 16), torch.arange(8) % 2
-    steepness = {}
-    for spec in specs:
-        if spec.setting in ("alpha=0", ablations.LITERAL):
-            embeddings = points.clone().requires_grad_()
-            build_loss(spec, 2, 16)(embeddings, labels).backward()
-            steepness[spec.setting] = embeddings.grad.norm().item()
-    assert steepness["alpha=0"] > 0 and steepness[ablations.LITERAL] == 0
 
 
 def found_by_search(specs, records, params):
@@ -68,10 +55,3 @@ def test_gradient_share_is_that_of_the_wrong_images(monkeypatch):
     run = type("Run", (), {"spec": spec})()
     share = label_noise.gradient_share(run)["gradient_share"]
     assert share == pytest.approx(100 * 2 * 3 / (20 * 3 + 20 * 1), rel=1e-5)
-
-
-def test_small_embeddings_stand_beside_the_head_they_begin_with():
-    _, specs = planned("10", seeds=1, small_dim=16, methods=["PFML"])
-    small, start = (spec for spec in specs if spec.setting == "dim=16")
-    assert (small.method, small.embedding_size) == ("PFML", 16)
-    assert (start.method, start.embedding_size, start.steps) == ("random head", 16, None)

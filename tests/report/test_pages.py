@@ -93,12 +93,6 @@ def test_a_leaderboard_has_the_numbers_of_its_table_and_the_highest_on_top():
     assert set(board.loc[board["untrained"], "method"]) == {"untrained"}
 
 
-def test_every_notebook_has_a_row_with_a_short_answer():
-    listed = rows(pages.notebooks_table())
-    assert [row[0].split("]")[0][1:] for row in listed] == list(catalogue.studies())
-    assert all(len(row[1].split()) <= 14 and 0 < len(row[2].split()) <= 15 for row in listed)
-
-
 def test_the_cost_is_that_of_every_data_set_that_claims_name():
     table, total = costs.table(), rows(pages.cost_table())[-1]
     paper = table[(table["profile"] == "paper") & (table["paper"] != "together")]

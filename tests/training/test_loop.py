@@ -2,6 +2,7 @@
 
 import functools
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -163,43 +164,38 @@ def test_bfloat16_is_close_in_training_and_in_embeddings_and_leaves_float32_weig
 
 def test_a_look_that_only_decides_asks_for_the_monitored_measure(monkeypatch):
     spec = TINY.replace(fold=0, eval_every=5, restore_best=True, monitor="MAP@R", lr=0.3)  # so high that the end is bad
-    score, asked = retrieval.retrieval, []
+    score = Mock(wraps=retrieval.retrieval)
+    monkeypatch.setattr(retrieval, "retrieval", score)
 
-    def spy(*arguments, measures=retrieval.MEASURES, **options):
-        asked.append(set(measures))
-        return score(*arguments, measures=measures, **options)
+    def train(**changes) -> tuple[list, list]:
+        """Its rows, and the measures that each look asked for."""
+        score.reset_mock()
+        rows = loop.train(spec.replace(**changes)).rows
+        return rows, [call.kwargs["measures"] for call in score.mock_calls]
 
-    monkeypatch.setattr(retrieval, "retrieval", spy)
-    rows, every = loop.train(spec).rows, set(retrieval.MEASURES)
+    (rows, asked), every = train(), set(retrieval.MEASURES)
     assert asked == [{"MAP@R"}] * 2 + [every] * 4  # then validation and test, of the last weights and of the best
-    asked.clear()
-    kept = loop.train(spec.replace(keep_history=True)).rows
+    kept, asked = train(keep_history=True)
     assert asked == [every] * 6  # these rows are read
     assert [row for row in kept if row["selection"] != "every"] == rows
     assert {row["step"] for row in kept if row["selection"] == "every"} == {5, 10}
-    asked.clear()
-    loop.train(spec.replace(monitor="R@2"))
-    assert asked[:2] == [set()] * 2  # R@K is always there
+    assert train(monitor="R@2")[1][:2] == [set()] * 2  # R@K is always there
 
 
 def test_only_looks_at_the_validation_classes_take_bfloat16(monkeypatch):
     """They decide when to stop; whatever is published of that run is evaluated in float32."""
-    embed, precisions = inference.embed, []
-
-    def spy(network, batches, *, half=False):
-        precisions.append(half)
-        return embed(network, batches, half=half)
-
-    monkeypatch.setattr(inference, "embed", spy)
+    embed = Mock(wraps=inference.embed)
+    monkeypatch.setattr(inference, "embed", embed)
     spec = TINY.replace(precision="bfloat16", fold=0, folds=4, eval_every=5, restore_best=True, monitor="MAP@R")
     loop.train(spec)
+    precisions = [call.kwargs.get("half", False) for call in embed.mock_calls]
     assert precisions[:2] == [True, True]
     # then validation and test, of the last weights and, where these are not the best, of the best
     assert precisions[2:] in ([False] * 2, [False] * 4)
     for of_test in (spec.replace(fold=None, restore_best=False), spec.replace(precision="float32")):
-        precisions.clear()
+        embed.reset_mock()
         loop.train(of_test)  # its best look at the test set is published, or nothing is in bfloat16
-        assert not any(precisions)
+        assert not any(call.kwargs.get("half") for call in embed.mock_calls)
 
 
 def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch):

@@ -5,6 +5,7 @@ import json
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import official_layouts
@@ -86,20 +87,14 @@ def test_weights_of_what_is_on_record_are_trained_again(finished, machine, file,
 
 
 def test_a_study_that_is_interrupted_goes_on_where_it_was(machine, file, monkeypatch):
-    train = loop.train
-
-    def interrupted(spec, **how):
-        if spec.seed == 1:
-            raise KeyboardInterrupt
-        return train(spec, **how)
-
+    expected = [loop.train(spec) for spec in SEEDS]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(loop, "train", interrupted)
+        patch.setattr(loop, "train", Mock(side_effect=[expected[0], KeyboardInterrupt]))
         runs.run_all(SEEDS, jobs=1, record=file)
     assert len(records.lines(file)) == 1
     machine()  # its cache is gone too
     runs.run_all(SEEDS, jobs=1, record=file)
-    assert [line["rows"] for line in records.lines(file)] == [train(spec).rows for spec in SEEDS]
+    assert [line["rows"] for line in records.lines(file)] == [outcome.rows for outcome in expected]
 
 
 def test_half_a_line_goes_with_the_next_one(finished, file):
@@ -210,11 +205,12 @@ def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, mo
 def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(machine, file, monkeypatch):
     runs.run_all(SEEDS, jobs=1, record=file.with_name("13_pfml_ablation_proxies.jsonl"))
     machine()
-    trained = []
-    train = loop.train
-    monkeypatch.setattr(loop, "train", lambda spec, **how: trained.append(spec.seed) or train(spec, **how))
+    train = Mock(wraps=loop.train)
+    monkeypatch.setattr(loop, "train", train)
     before = EXECUTION.run(SEEDS, jobs=1)
-    assert trained == [0, 1, 2] and {("run" in line) for line in records.lines(file)} == {False}
+    assert [call.args[0].seed for call in train.mock_calls] == [0, 1, 2] and {
+        ("run" in line) for line in records.lines(file)
+    } == {False}
     assert not any(run.from_cache or run.stale for run in before)
     machine()
     no_training(monkeypatch)
