@@ -9,7 +9,6 @@ from experiments.across import performance
 
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
-    """Write a table of results/benchmarks."""
     monkeypatch.setattr(performance, "folder", lambda: tmp_path)
 
     def write(name: str, **columns) -> None:

@@ -83,7 +83,6 @@ def test_bad_parameters_are_named(mine, values, message):
 
 
 def asked(params: YourLossParams, monkeypatch) -> tuple:
-    """The arguments with which a loss is searched."""
     seen = []
     with monkeypatch.context() as patched:
         patched.setattr(search, "search", lambda spec, ranges, path, about: seen.append((spec, ranges, about)))

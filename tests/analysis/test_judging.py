@@ -110,7 +110,6 @@ def test_quick_and_values_that_no_seed_changes_decide_nothing_and_a_diverged_run
 
 
 def test_beside_a_constant_a_method_is_compared_with_as_a_method():
-    """The value itself is shown against the constant, and the difference against the method."""
     data = table(rows("PFML", spread(75)), rows("CPML", spread(70, seed=1)))
     comparisons = judged(data, higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
     assert comparisons["effect"].tolist() == pytest.approx([75, 5]) and comparisons["zero"].tolist() == [50, 0]

@@ -20,7 +20,6 @@ from experiments.datasets.downloads import Source
 
 @pytest.fixture
 def server(tmp_path):
-    """Serves the files in its folder."""
     asked, folder = [], tmp_path / "served"
     folder.mkdir()
 

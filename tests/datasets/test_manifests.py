@@ -183,7 +183,6 @@ EVAL = "Eval/list_eval_partition.txt"
 
 
 def line(number: int, text: str):
-    """An edit that puts a text in the place of a line."""
     return lambda old: "\n".join([*old.splitlines()[: number - 1], text, *old.splitlines()[number:]])
 
 

@@ -98,7 +98,6 @@ def means(axis):
 
 
 def dot_colors(figure):
-    """Colours of marks by method name, read back from the figure."""
     axis = figure.axes[0]
     marks, names = means(axis), axis.get_yticklabels()
     return {names[y].get_text(): to_hex(mark.get_facecolor()[0]) for y, mark in marks.items()}

@@ -21,7 +21,6 @@ from experiments.training import batches
         ([1, 2, 2, 3], 1, 3),  # one that is as good is no better
         ([3, 1, 4, 1, 1], 1, 2),
         ([3, 1, 4, 1, 1], 2, 5),
-        ([3, 1, 2, 2.9, 4], 3, 4),
         ([3, 1], 5, 2),
     ],
 )

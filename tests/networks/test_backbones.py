@@ -114,7 +114,6 @@ def test_grey_images_are_repeated_for_networks_of_three_channels_and_others_are_
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "googlenet"])
 def test_the_trunk_is_the_published_network_up_to_its_pooling(name, tmp_path):
-    """With torchvision's own classifier on top it gives torchvision's own logits."""
     extra = {"init_weights": True} if name == "googlenet" else {}
     reference = torchvision.models.get_model(name, weights=None, **extra).eval()
     generator = torch.Generator().manual_seed(3)
@@ -255,8 +254,6 @@ def test_weights_are_never_unpickled_and_the_advice_to_do_so_is_not_passed_on(mo
 
 
 class Touch:
-    """Unpickled, it makes a file."""
-
     def __init__(self, path):
         self.path = path
 

@@ -5,7 +5,6 @@ import math
 import pandas as pd
 import pytest
 
-from experiments import cli
 from experiments.files import repository_root
 from experiments.report import catalogue, costs
 from experiments.training.spec import RunSpec
@@ -49,10 +48,3 @@ def test_shared_runs_count_once_and_every_notebook_has_a_row():
     for number in ("10", "12"):  # 03 has runs of 10, and 10 has runs of 12
         study = catalogue.find(number)
         assert usual.loc[study.name, "paper"] < costs.of(study, study.configured({"profile": "paper"}))[1]
-
-
-def test_config_says_how_many_runs_there_are_and_how_long_they_take(capsys):
-    for profile, said in (("quick", "on record"), ("paper", "on one A100")):
-        assert cli.main(["config", "10", "--profile", profile]) == 0
-        last = capsys.readouterr().out.splitlines()[-1]
-        assert " runs, about " in last and last.endswith(said)

@@ -98,8 +98,6 @@ def test_a_loss_that_is_not_there_is_named(written, reference, text, message):
 
 
 class Proxies(nn.Module):
-    """A sound loss."""
-
     def __init__(self, num_classes, embedding_size):
         super().__init__()
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))

@@ -57,7 +57,6 @@ def _dies_with_seed_0(key, spec, *_):
 
 
 def test_runs_that_fail_stop_no_other_and_are_listed_at_the_end(empty_cache, monkeypatch):
-    """The system kills the process of one, and another diverges."""
     specs = [TINY, TINY.replace(lr=1e30, seed=1, method="Fast"), TINY.replace(seed=2)]
     with monkeypatch.context() as deadly, pytest.raises(MemoryError) as failed:
         deadly.setattr(runs, "train_into_cache", _dies_with_seed_0)  # pickled by name: workers have the true one
