@@ -17,15 +17,12 @@ def judged(rows):
     return judging.judge(table, TESTS, ["nivmf-15"])
 
 
-def test_what_the_definitions_imply_holds_and_the_likeness_to_l2_is_measured():
+def test_what_the_definitions_imply_holds_and_in_few_dimensions_the_likeness_to_l2_ends(monkeypatch):
     judgement = judged(distances.exact_rows(range(3)))
     rows = judgement.comparisons.set_index(["comparison", "metric"])["outcome"]
     like = rows[rows.index.get_level_values("metric") == "growth_over_l2"]
     assert set(rows.drop(like.index)) == {"supported"} == set(like)
     assert judgement.verdicts["verdict"].item() == "supported"
-
-
-def test_in_few_dimensions_the_likeness_ends(monkeypatch):
     monkeypatch.setattr(distances, "PAPER_DIM", 64)
     judgement = judged(distances.exact_rows(range(3)))
     like = judgement.comparisons.set_index("comparison")["outcome"]

@@ -1,9 +1,9 @@
 """The methods of nivMF: what their runs share and where they start; at the profile paper every run has the released
 settings, as the tables beside this file have them."""
 
-import csv
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from planned import planned
 
@@ -15,10 +15,9 @@ from experiments.report import catalogue, show
 from experiments.training import runs
 
 LR = 1e-5  # of the network in every released run
-
-
-with open(Path(__file__).with_name("released_runs.csv"), encoding="utf8") as file:
-    RELEASED = list(csv.DictReader(file))
+RELEASED = pd.read_csv(Path(__file__).with_name("released_runs.csv"), dtype=str, keep_default_na=False).to_dict(
+    "records"
+)
 
 
 @pytest.mark.parametrize("row", RELEASED, ids=lambda row: f"{row['dataset']}-{row['dim']}")

@@ -1,20 +1,18 @@
 """At the profile paper PFML has Table 8's settings for every data set and backbone."""
 
-import csv
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from planned import planned
 
 from experiments.pfml.methods import DINO, METHODS, VIT
 from experiments.report import show
 
-TABLE_8 = Path(__file__).with_name("table_8.csv")
-with open(TABLE_8, encoding="utf8") as file:
-    ROWS = list(csv.DictReader(file))
+TABLE_8 = pd.read_csv(Path(__file__).with_name("table_8.csv"), dtype=str).to_dict("records")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['dataset']}-{row['backbone']}")
+@pytest.mark.parametrize("row", TABLE_8, ids=lambda row: f"{row['dataset']}-{row['backbone']}")
 def test_a_run_has_the_settings_of_its_column(row):
     params, specs = planned("10", "paper", dataset=row["dataset"], backbone=row["backbone"])
     for spec in (spec for spec in specs if spec.loss and not spec.setting):
