@@ -171,7 +171,7 @@ def test_a_look_that_only_decides_asks_for_the_monitored_measure(monkeypatch):
         """Its rows, and the measures that each look asked for."""
         score.reset_mock()
         rows = loop.train(spec.replace(**changes)).rows
-        return rows, [call.kwargs["measures"] for call in score.mock_calls]
+        return rows, [set(call.kwargs["measures"]) for call in score.mock_calls]
 
     (rows, asked), every = train(), set(retrieval.MEASURES)
     assert asked == [{"MAP@R"}] * 2 + [every] * 4  # then validation and test, of the last weights and of the best
