@@ -224,16 +224,6 @@ def test_one_counterexample_contradicts_a_universal_claim_alone_and_the_least_fa
     assert against(4, 0.2).comparison == "PFML vs B"
 
 
-def test_contradicted_is_adjusted_for_the_number_of_comparisons_and_supported_by_their_largest_p():
-    assert against(-2.0, sd=0.55).verdict == "contradicted"
-    several = against(-2.0, 0.8, 0.8, 0.8, 0.8, sd=0.55)
-    assert (several.verdict, several.reason) == ("inconclusive", Reason.HOLM)
-    base = spread(70, sd=2.0, seed=1)
-    rivals = rows("A", base - spread(4.0, sd=0.2)), rows("B", base - spread(3.0, sd=1.2))
-    row = line(table(rows("PFML", base), *rivals), higher("PFML", "A", "B", by=1.0))
-    assert (row.verdict, row.reason, row.k) == ("inconclusive", Reason.HOLM, 2)
-
-
 def test_controls_and_what_they_lack_never_decide():
     part = higher("PFML", "CPML", by=1.0)
     for other in (control(higher("CPML", "PFML")), control(higher("PFML", "absent"))):
@@ -260,11 +250,18 @@ def test_comparisons_that_mix_devices_or_fingerprints_are_marked():
         assert judgement.verdicts["verdict"].tolist() == ["supported"], "it is marked and still decides"
 
 
-def test_holm_counts_the_claims_of_the_paper_that_are_not_in_the_call():
+def test_holm_counts_claims_and_comparisons_for_contradicted_and_the_largest_p_is_that_of_supported():
     row = line(pfml_against_cpml(3, 1.2))
     assert row.p < 0.05 and row.p_holm == pytest.approx(15 * row.p)
     alone = {"pfml-02": FAMILY["pfml-02"]}
     assert judging.judge(pfml_against_cpml(3, 1.2), alone, trials=TUNED).verdicts.verdict[0] == "supported"
+    assert against(-2.0, sd=0.55).verdict == "contradicted"
+    several = against(-2.0, 0.8, 0.8, 0.8, 0.8, sd=0.55)
+    assert (several.verdict, several.reason) == ("inconclusive", Reason.HOLM)
+    base = spread(70, sd=2.0, seed=1)
+    rivals = rows("A", base - spread(4.0, sd=0.2)), rows("B", base - spread(3.0, sd=1.2))
+    row = line(table(rows("PFML", base), *rivals), higher("PFML", "A", "B", by=1.0))
+    assert (row.verdict, row.reason, row.k) == ("inconclusive", Reason.HOLM, 2)
 
 
 def test_rows_of_other_settings_protocols_selections_steps_and_notebooks_do_not_mix_in():

@@ -110,7 +110,7 @@ def test_both_public_copies_of_cars_have_the_same_classes(copy, tmp_path):
     assert ("read from pytorch-metric-learning's copy" in manifests.check("cars-subset", tmp_path)) == copy
 
 
-def test_inshop_keeps_queries_and_gallery_apart(tmp_path):
+def test_inshop_omniglot_sop_and_mnist_are_read(tmp_path):
     layouts.write_inshop(tmp_path, {2: {"train": 3}, 1: {"query": 1, "gallery": 2}, 5: {"gallery": 1, "query": 2}})
     manifest = manifests.load("inshop-subset", tmp_path)
     assert manifest.num_train_classes == 1
@@ -119,9 +119,6 @@ def test_inshop_keeps_queries_and_gallery_apart(tmp_path):
     assert manifest.indices("gallery").tolist() == [4, 5, 6]
     assert manifest.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert manifest.images[3].endswith(os.path.join("Img", "img", "WOMEN", "Dresses", "id_00000001", "01_1_front.jpg"))
-
-
-def test_omniglot_from_the_zips(tmp_path):
     layouts.write_omniglot(tmp_path, {"Greek": 2, "Latin": 1}, {"Tengwar": 2})
     manifest = manifests.load("omniglot-subset", tmp_path)
     characters = ("Greek/character01", "Greek/character02", "Latin/character01")
@@ -130,9 +127,6 @@ def test_omniglot_from_the_zips(tmp_path):
     assert manifest.images.shape == (20, 28, 28)
     ink = manifest.images[0]  # character 1: a square from pixel 15 to 46 of 105, white on black now
     assert ink[8, 8] == 255 and ink[25, 25] == 0 and ink.mean() == pytest.approx(255 * (31 / 105) ** 2, rel=0.02)
-
-
-def test_sop_and_mnist(tmp_path):
     layouts.write_sop(tmp_path, {1: 2, 2: 3}, {11319: 2, 11320: 2})
     manifest = manifests.load("sop-subset", tmp_path)
     assert manifest.class_names == ("1", "2", "11319", "11320")

@@ -93,7 +93,7 @@ def test_frozen_batchnorm_and_in_the_warm_up_the_trunk_stay_as_they_were_and_noi
     assert not torch.equal(loop.train(TINY.replace(replica=1)).losses, loop.train(TINY).losses)
 
 
-def test_durations_in_epochs_become_steps():
+def test_durations_in_epochs_become_steps_and_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
     schedule = loop.Schedule(
         TINY.replace(
             steps=None, epochs=6, warmup_epochs=1, lr_drop_epochs=(2, 4.5), lr_drop=0.1, eval_every_epochs=0.5
@@ -105,9 +105,6 @@ def test_durations_in_epochs_become_steps():
     assert [step for step in range(1, 301) if schedule.evaluates(step)] == list(range(25, 301, 25))
     odd = loop.Schedule(TINY.replace(eval_every=4), steps_per_epoch=50)
     assert [step for step in range(1, 11) if odd.evaluates(step)] == [4, 8, 10]
-
-
-def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
     seen, step = [], loop.train_step
 
     def spy(state, *batch):
@@ -142,15 +139,7 @@ def test_class_means_start_the_proxies_that_can_be_started():
     assert torch.nn.functional.cosine_similarity(proxies, means).min() > 1 - 1e-5
 
 
-def test_compiling_changes_the_speed_only(monkeypatch):
-    compile_with = functools.partialmethod(nn.Module.compile, backend="eager")  # captured, but not generated anew
-    monkeypatch.setattr(nn.Module, "compile", compile_with)
-    compiled = loop.train(TINY.replace(compile=True, steps=2))
-    torch._dynamo.reset()
-    assert torch.allclose(compiled.losses, loop.train(TINY.replace(steps=2)).losses, rtol=1e-5)
-
-
-def test_bfloat16_is_close_in_training_and_in_embeddings_and_leaves_float32_weights():
+def test_bfloat16_changes_little_compiling_the_speed_only_and_weights_stay_in_float32(monkeypatch):
     half, full = loop.train(TINY.replace(precision="bfloat16")), loop.train(TINY)
     assert torch.allclose(half.losses, full.losses, rtol=0.05) and not torch.equal(half.losses, full.losses)
     assert all(value.dtype == torch.float32 for value in half.states["network"].values() if value.is_floating_point())
@@ -160,6 +149,11 @@ def test_bfloat16_is_close_in_training_and_in_embeddings_and_leaves_float32_weig
     full, half = (inference.embed(network, iter(images), half=half) for half in (False, True))
     assert half.dtype == torch.float32 and not torch.equal(full, half)
     assert (full - half).norm() < 0.02 * full.norm()
+    compile_with = functools.partialmethod(nn.Module.compile, backend="eager")  # captured, but not generated anew
+    monkeypatch.setattr(nn.Module, "compile", compile_with)
+    compiled = loop.train(TINY.replace(compile=True, steps=2))
+    torch._dynamo.reset()
+    assert torch.allclose(compiled.losses, loop.train(TINY.replace(steps=2)).losses, rtol=1e-5)
 
 
 def test_a_look_that_only_decides_asks_for_the_monitored_measure(monkeypatch):

@@ -39,7 +39,7 @@ def scored(monkeypatch, shared_cache):
     return seen
 
 
-def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tmp_path, scored):
+def test_a_search_is_16_trials_on_one_fold_the_spec_first_and_the_best_four_on_the_other_two(tmp_path, scored):
     record = search.search(TINY, RANGES, tmp_path / "whole.json")
     assert len(scored) == 24
     assert [model.fold for model in scored] == [0] * 16 + [1, 2] * 4
@@ -54,6 +54,11 @@ def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tm
     assert chosen["options"] == record["trials"][chosen["trial"]]["options"]
     assert chosen["default"] == scores[0][0] < chosen["median"] < chosen["best"] == max(first[0] for first in scores)
     assert chosen["best"] > 0.85, "it hardly looks for the best"
+    assert record["trials"][0]["options"] == {"lr": 1e-3, "temperature": pytest.approx(1 / 9)}
+    assert scored[0].loss_options == {"temperature": 1 / 9}
+    assert scored[0].replace(loss_options={}) == TINY.replace(seed=protocols.TUNING_SEED, fold=0, folds=3)
+    outside = search.standing(TINY.replace(lr=1.0), RANGES | {"margin": Range(0, 1)})
+    assert outside == {"temperature": pytest.approx(1 / 9)}, "what is outside or absent is no trial's value"
 
 
 def test_rates_that_are_given_are_tried_in_their_order_and_judged_by_the_metric_that_is_named(tmp_path, scored):
@@ -104,15 +109,6 @@ def test_two_searches_of_one_file_are_one(tmp_path, scored):
     with ThreadPoolExecutor(2) as pool:
         first, second = (future.result() for future in [pool.submit(one), pool.submit(one)])
     assert first == second and len(scored) == 24
-
-
-def test_trial_0_is_the_spec_as_it_stands(tmp_path, scored):
-    record = search.search(TINY, RANGES, tmp_path / "whole.json")
-    assert record["trials"][0]["options"] == {"lr": 1e-3, "temperature": pytest.approx(1 / 9)}
-    assert scored[0].loss_options == {"temperature": 1 / 9}
-    assert scored[0].replace(loss_options={}) == TINY.replace(seed=protocols.TUNING_SEED, fold=0, folds=3)
-    outside = search.standing(TINY.replace(lr=1.0), RANGES | {"margin": Range(0, 1)})
-    assert outside == {"temperature": pytest.approx(1 / 9)}, "what is outside or absent is no trial's value"
 
 
 def test_all_rates_follow_the_networks_but_those_that_are_fixed():
@@ -166,7 +162,9 @@ def test_an_interrupted_search_goes_on_where_it_was_stopped(stop, tmp_path, monk
     assert search.search(TINY, RANGES, tmp_path / "a.json", trials=2) == record
 
 
-def test_another_search_replaces_a_complete_one_on_request_and_when_it_is_complete(tmp_path, monkeypatch, scored):
+def test_another_search_replaces_a_complete_one_on_request_alone_and_an_edited_one_is_refused_by_name(
+    tmp_path, monkeypatch, scored
+):
     path = tmp_path / "a.json"
     search.search(TINY, RANGES, path)
     before = path.read_bytes()
@@ -176,11 +174,6 @@ def test_another_search_replaces_a_complete_one_on_request_and_when_it_is_comple
             search.search(TINY.replace(steps=5), RANGES, path, again=True)
     assert path.read_bytes() == before
     assert search.search(TINY.replace(steps=5), RANGES, path, again=True)["begun"]["spec"]["steps"] == 5
-
-
-def test_an_edited_search_is_refused_by_name(tmp_path, scored):
-    path = tmp_path / "a.json"
-    search.search(TINY, RANGES, path)
     made = json.loads(path.read_text())
     made["trials"][3]["scores"][0] += 0.1
     path.write_text(json.dumps(made, indent=1) + "\n")
