@@ -30,7 +30,7 @@ def folder(path, classes: int, per_class: int, of_class: str = "class {}/"):
     return f"folder:{path}"
 
 
-def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
+def test_every_method_is_tried_beside_what_needs_no_training_and_at_small_in_heads_and_tails():
     specs = your_images.your_images(YourImages.configured({"methods": list(METHODS), "seeds": 2}))
     assert {spec.method for spec in specs} == {*METHODS, "PCA", "whitened PCA"}
     assert {(spec.seed, spec.fold) for spec in specs} == {(0, 0), (1, 1)}
@@ -39,9 +39,6 @@ def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
     assert {spec.setting for spec in trained} == {"part=head;steps=10", "part=head;steps=40"}
     starts = {spec.method: spec.head_start for spec in specs if not spec.loss}
     assert starts == {"untrained": None, "PCA": "pca", "whitened PCA": "whitened"}
-
-
-def test_at_small_heads_and_tails_are_tried_with_fewer_steps_and_lower_rates():
     values = {"profile": "small", "dataset": "cub-subset", "methods": ["ProxyAnchor"], "seeds": 1}
     specs = {spec.setting: spec for spec in your_images.your_images(YourImages.configured(values)) if spec.loss}
     tails = ["part=fire6;steps=38", "part=fire6;steps=150;rate=0.1", "part=fire6;steps=150"]

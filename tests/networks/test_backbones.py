@@ -8,6 +8,7 @@ import urllib.request
 import zipfile
 
 import pytest
+import timm
 import torch
 import torchvision
 from safetensors.torch import save, save_file
@@ -63,7 +64,7 @@ def test_small_networks_take_grey_and_colour_of_any_size(name, width, channels, 
     assert net.features(images).shape == build(name, None, in_channels=channels)(images).shape == (2, width)
 
 
-def test_pooling():
+def test_pooling_also_as_timm_does_it_of_transformers_and_channels_last_maps():
     maps = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]], [[0.0, 0.0], [-4.0, 0.0]]]])
     tokens = torch.tensor([[[9.0, 9.0], [1.0, 2.0], [3.0, 0.0]]])  # the class token is left out
     of_maps = {"avg": [[3.0, -1.0]], "max": [[6.0, 0.0]], "avg+max": [[9.0, -1.0]]}  # the sum, twice timm's avgmax
@@ -71,12 +72,7 @@ def test_pooling():
     for trunk, expected in ((Fixed(maps), of_maps), (Fixed(tokens, 1), of_tokens)):
         for pooling, value in expected.items():
             assert EmbeddingNet(trunk, None, PLAIN, pooling)(pixels(1, 1, 4, 4)).tolist() == value
-
-
-def test_transformers_and_channels_last_maps_of_timm():
-    """Pooled features are timm's own: class token of a ViT, average of a Swin, whose maps are (B, H, W, C)."""
-    import timm
-
+    # a ViT's class token, and the average of a Swin, whose maps are (B, H, W, C)
     images = pixels(1, 3, 224, 224)
     for name, pooling in [("vit_tiny_patch16_224.augreg_in21k", "token"), ("swin_tiny_patch4_window7_224", "avg")]:
         net = build(name, None, pooling=pooling).eval()

@@ -50,10 +50,17 @@ def test_unknown_corruptions_are_named(arguments, name):
         certainty.Degrade(*arguments)
 
 
-def test_rank_correlation_is_spearmans():
+def test_rank_correlation_is_spearmans_and_auroc_within_classes_sees_differences_there_alone():
     norms, strengths = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)), (0.0, 0.4, 0.2, 0.8, 0.6)
     expected = np.mean([scipy.stats.spearmanr(column, strengths).statistic for column in norms.T])
     assert certainty._rank_correlation(norms, strengths) == pytest.approx(expected)
+    run = fake_run(lambda labels, noise: 1.0 + labels)
+    labels = studies.evaluated_labels(run)[0].numpy()
+    auroc = certainty._auroc(run, labels > np.median(labels))
+    assert auroc["norm_auroc"] == 1 and auroc["norm_auroc_within_class"] == pytest.approx(0.5, abs=0.05)
+    run = fake_run(lambda labels, noise: (1.0 + labels) * (1 + 0.01 * noise))
+    auroc = certainty._auroc(run, run.noise.numpy() > 0.5)
+    assert auroc["norm_auroc"] < 0.6 and auroc["norm_auroc_within_class"] > 0.85
 
 
 def fake_run(norm_of):
@@ -65,13 +72,3 @@ def fake_run(norm_of):
     noise = torch.rand(len(labels), generator=generator)
     directions = F.normalize(torch.randn(len(labels), 8, generator=generator), dim=1)
     return SimpleNamespace(spec=spec, embeddings=norm_of(labels, noise)[:, None] * directions, noise=noise)
-
-
-def test_auroc_within_classes_sees_differences_there_and_not_that_a_class_is_easy():
-    run = fake_run(lambda labels, noise: 1.0 + labels)
-    labels = studies.evaluated_labels(run)[0].numpy()
-    auroc = certainty._auroc(run, labels > np.median(labels))
-    assert auroc["norm_auroc"] == 1 and auroc["norm_auroc_within_class"] == pytest.approx(0.5, abs=0.05)
-    run = fake_run(lambda labels, noise: (1.0 + labels) * (1 + 0.01 * noise))
-    auroc = certainty._auroc(run, run.noise.numpy() > 0.5)
-    assert auroc["norm_auroc"] < 0.6 and auroc["norm_auroc_within_class"] > 0.85

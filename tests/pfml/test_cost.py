@@ -16,13 +16,10 @@ TINY = {"backbone": "conv4", "image_size": 16, "network_images": 2, "embedding_s
 TINY |= {"num_classes": 5, "numbers": [1, 5, 30], "class_counts": [5, 1000, 4000]}
 
 
-def test_crowded_points_are_close_to_one_in_a_hundred():
+def test_crowded_points_are_close_to_one_in_a_hundred_and_counts_are_those_of_a_loop():
     points = cost.crowd(torch.randn(2000, 64), torch.Generator().manual_seed(0))
     assert torch.allclose(points.norm(dim=1), torch.ones(2000))
     assert (F.pdist(points) < 0.2).float().mean().item() == pytest.approx(0.01, rel=0.1)
-
-
-def test_counts_against_a_loop():
     params = cost.Cost.configured(TINY)
     table = cost.counts(params).set_index(["method", "setting", "metric"])["value"]
     step = cost._loss_step(params, "PFML", "M=5;points=crowded", torch.device("cpu"))

@@ -22,17 +22,14 @@ def test_a_lone_sample_lets_a_proxy_rest_anywhere_within_delta(field):
     assert torch.equal(rest(inside, point, field), inside)
 
 
-def test_a_second_sample_holds_it_at_delta():
+def test_a_second_sample_holds_a_proxy_at_delta_and_contrastive_ones_meet_at_the_mean():
     points = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
     starts = torch.tensor([[-1.0, 0.5], [3.9, 0.2]], dtype=torch.float64)
     expected = torch.tensor([[0.5, 0.0], [3.5, 0.0]], dtype=torch.float64)
     places = rest(starts, points, decaying_field(delta=0.5))
     assert (places - points).norm(dim=1).tolist() == pytest.approx([0.5, 0.5], abs=1e-5)
     assert torch.allclose(places, expected, atol=0.03)
-
-
-def test_contrastive_proxies_meet_at_the_mean():
-    """Outside all balls CPML's attraction is n |r - mean|^2 + constant."""
+    # outside all balls CPML's attraction is n |r - mean|^2 + constant
     points = torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 5.0]], dtype=torch.float64)
     starts = torch.randn(4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(rest(starts, points, contrastive_field(delta=0.2)), points.mean(0), atol=1e-4)

@@ -58,7 +58,7 @@ def test_the_answer_that_a_person_wrote_stands_below_the_title_with_the_verdicts
     assert sum(len(line.split()) for line in lines if not line.startswith(("|", "*"))) <= 3_500
 
 
-def test_the_effect_and_the_count_are_those_of_the_ledger():
+def test_effects_and_counts_are_those_of_the_ledger_in_the_readme_too_whose_first_screen_is_short():
     lines = verdicts.lines()
     (line,) = lines[(lines["claim_id"] == "pfml-02") & (lines["dataset"] == "cub-subset")].itertuples()
     ((_, verdict, effect, robust),) = rows(pages.verdict_table(["pfml-02"]))
@@ -69,9 +69,6 @@ def test_the_effect_and_the_count_are_those_of_the_ledger():
     assert robust == f"{checks.count('yes')}/{len(checks)}" and checks
     low, high = (f"{value:+.1f}" for value in (line.low, line.high))
     assert effect == rf"PFML vs CPML: R@1 {line.effect:+.1f} \[{low}, {high}\]"
-
-
-def test_effects_in_the_readme_are_those_of_the_ledger_and_its_first_screen_is_short():
     text = (ROOT / "README.md").read_text(encoding="utf8")
     first = text[: text.index("## Use one loss")]
     assert len(first.splitlines()) <= 60
