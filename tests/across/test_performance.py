@@ -9,7 +9,6 @@ from experiments.across import performance
 
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
-    """Write a table of results/benchmarks."""
     monkeypatch.setattr(performance, "folder", lambda: tmp_path)
 
     def write(name: str, **columns) -> None:
@@ -56,14 +55,11 @@ def test_a_benchmark_without_a_table_or_without_a_reader_is_found(tables, monkey
     assert capsys.readouterr().out.endswith("no, not ['tail']\n")
 
 
-def test_the_committed_tables_are_all_read_and_the_loop_has_the_ratios_that_its_own_says(capsys):
+def test_the_committed_tables_are_all_read_have_the_peers_and_the_ratios_that_the_loops_own_says(capsys):
     performance.check()
     assert capsys.readouterr().out.endswith(": yes\n")
     pairs = performance.ratios(["loop"])
     table = pd.read_csv(performance.folder() / "loop.csv")
     assert np.allclose(pairs["time"], table["ratio"], rtol=0.01)
-
-
-def test_peers_are_compared_with_forms_that_the_committed_tables_have():
     for name, benchmark in performance.BENCHMARKS.items():
         assert set(benchmark.peers.values()) <= set(performance.table_of(name)["form"]), name

@@ -30,7 +30,7 @@ def folder(path, classes: int, per_class: int, of_class: str = "class {}/"):
     return f"folder:{path}"
 
 
-def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
+def test_every_method_is_tried_beside_what_needs_no_training_and_at_small_in_heads_and_tails():
     specs = your_images.your_images(YourImages.configured({"methods": list(METHODS), "seeds": 2}))
     assert {spec.method for spec in specs} == {*METHODS, "PCA", "whitened PCA"}
     assert {(spec.seed, spec.fold) for spec in specs} == {(0, 0), (1, 1)}
@@ -39,9 +39,6 @@ def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
     assert {spec.setting for spec in trained} == {"part=head;steps=10", "part=head;steps=40"}
     starts = {spec.method: spec.head_start for spec in specs if not spec.loss}
     assert starts == {"untrained": None, "PCA": "pca", "whitened PCA": "whitened"}
-
-
-def test_at_small_heads_and_tails_are_tried_with_fewer_steps_and_lower_rates():
     values = {"profile": "small", "dataset": "cub-subset", "methods": ["ProxyAnchor"], "seeds": 1}
     specs = {spec.setting: spec for spec in your_images.your_images(YourImages.configured(values)) if spec.loss}
     tails = ["part=fire6;steps=38", "part=fire6;steps=150;rate=0.1", "part=fire6;steps=150"]
@@ -127,9 +124,6 @@ def test_the_saved_network_finds_an_images_own_class(tried, monkeypatch, tmp_pat
     assert "left out" in done.stderr and "broken.jpg" in done.stderr
 
 
-# --- what is recommended ----------------------------------------------------------------------------------------------
-
-
 def made(gains: dict[str, float], classes: int = 48, seed: int = 0, of_fold: float = 0.0, seeds: int = 4):
     """Runs of the features, their components and of losses with so many points more, by class, in `seeds` folds; a fold
     shifts each loss by a draw of standard deviation `of_fold`."""
@@ -152,7 +146,7 @@ def scored_as_made(monkeypatch):
     monkeypatch.setattr(your_images, "class_scores", lambda run: run.rows)
 
 
-def test_a_loss_that_helps_is_recommended_and_of_losses_that_hurt_none(scored_as_made):
+def test_a_loss_that_surely_helps_enough_is_recommended_and_of_losses_that_hurt_none(scored_as_made):
     better = your_images.compared(made({"PFML": 5.0, "Triplet": 2.5}))
     assert better["recommended"].idxmax() == better.index[0] == "PFML (part=head, steps=60)"
     assert set(better["reference"]) == {"untrained"} and better["low"].iloc[0] > 0
@@ -161,9 +155,6 @@ def test_a_loss_that_helps_is_recommended_and_of_losses_that_hurt_none(scored_as
         assert your_images.compared(made(gains))["recommended"].idxmax() == "untrained"
     few = your_images.compared(made({"PFML": 60.0}, classes=4, seeds=1))
     assert few["low"].iloc[0] > 0 and few["recommended"].idxmax() == "untrained"
-
-
-def test_a_gain_that_is_sure_but_tiny_is_not_recommended(scored_as_made):
     finished = made({"PFML": 0.0})
     of_features = {run.spec.seed: run.rows for run in finished if run.spec.method == "untrained"}
     for gain, expected in ((0.4, False), (0.6, True)):
@@ -181,9 +172,6 @@ def test_of_sixty_settings_that_gain_nothing_one_is_recommended_rarely(scored_as
     assert wrong <= 0.05 * len(draws) + 3
 
 
-# --- folders that are hard to compare on ------------------------------------------------------------------------------
-
-
 def test_where_no_class_can_be_held_out_nothing_is_compared(tmp_path):
     params = YourImages.configured({"dataset": folder(tmp_path / "three", 3, 4)})
     (spec,) = your_images.your_images(params)
@@ -195,7 +183,7 @@ def test_where_no_class_can_be_held_out_nothing_is_compared(tmp_path):
     assert set(your_images.table_of(finished, params)["metric"]) == {"MAP@R", "R@1"}
 
 
-def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, monkeypatch):
+def test_images_without_labels_are_looked_at_not_scored_and_refused_by_losses_of_labels(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "results"))
     params = YourImages.configured({"dataset": folder(tmp_path / "heap", 20, 4, "{} "), "steps": 2})
     assert (params.methods, params.seeds) == (unlabelled.METHODS, 1)
@@ -217,9 +205,6 @@ def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, mon
     assert your_images.tested(finished).empty
     figure = your_images.found(finished[-1], finished[-1].network(), queries=2, k=3)
     assert figure.get_label().startswith("2 query images, each with its 3 nearest images")
-
-
-def test_a_loss_of_labels_refuses_images_without(tmp_path):
     params = YourImages.configured({"dataset": folder(tmp_path / "heap", 10, 2, "{} "), "steps": 1})
     with pytest.raises(ValueError, match=r"Triplet learns from labels, and heap@.* has none; sort the images"):
         runs.run(spec_of(your_images.offered()["Triplet"], params).replace(batch_size=8))

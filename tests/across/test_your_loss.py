@@ -82,11 +82,7 @@ def test_bad_parameters_are_named(mine, values, message):
         YourLoss.configured({"loss": mine} | values)
 
 
-# --- the same search for all ------------------------------------------------------------------------------------------
-
-
 def asked(params: YourLossParams, monkeypatch) -> tuple:
-    """The arguments with which a loss is searched."""
     seen = []
     with monkeypatch.context() as patched:
         patched.setattr(search, "search", lambda spec, ranges, path, about: seen.append((spec, ranges, about)))
@@ -95,7 +91,7 @@ def asked(params: YourLossParams, monkeypatch) -> tuple:
     return seen[0] if seen else ()
 
 
-def test_the_search_is_that_of_every_method(mine, monkeypatch):
+def test_the_search_is_that_of_every_method_and_of_the_rate_of_its_parameters_where_it_has_any(mine, monkeypatch):
     spec, ranges, about = asked(params_of(mine, "small", search=RANGES), monkeypatch)
     (theirs,) = searches.wanted([Retrieval], lambda study: study.configured({"profile": "small"}), ["ProxyAnchor"])
     assert list(ranges.items()) == list(theirs["ranges"].items())
@@ -105,9 +101,6 @@ def test_the_search_is_that_of_every_method(mine, monkeypatch):
     assert asked(params_of(mine), monkeypatch) == ()
     with pytest.raises(ValueError, match="lr is searched for every loss at profile small"):
         your_loss.searched(params_of(mine, "small", lr=0.1))
-
-
-def test_the_rate_of_its_parameters_is_searched_where_it_has_any(mine, monkeypatch):
     ranges = asked(params_of(mine, "small", search=["margin=0:0.5", "loss_lr=1e-4:1:log"]), monkeypatch)[1]
     assert list(ranges) == ["lr", "margin", "loss_lr"]
     with pytest.raises(ValueError, match="TripletMarginLoss has no parameters, and so no loss_lr"):
@@ -128,8 +121,6 @@ def test_what_a_search_found_is_taken_as_by_every_method(mine, monkeypatch):
 def but_for_the_loss(spec) -> dict:
     return spec.as_dict() | {"loss": None, "loss_options": None}
 
-
-# --- verdicts ---------------------------------------------------------------------------------------------------------
 
 WHERE = {"paper": "together", "experiment": "03_your_loss", "backbone": "squeezenet1_1", "dim": 128, "metric": METRIC}
 NOISE = [0.1, -0.2, 0.3, 0.0, -0.1, 0.2, -0.3, 0.15, -0.05, 0.05]

@@ -47,7 +47,6 @@ def git(*arguments: str) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def history():
-    """The frozen commit, where the clone has it."""
     commit = claims.frozen()["commit"]
     if git("cat-file", "-e", commit).returncode:
         pytest.skip("a shallow clone has no history")

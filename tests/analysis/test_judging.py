@@ -44,9 +44,6 @@ def pfml_against_cpml(difference, sd=0.3, start=10.0, **context):
     return table(*cells, start=start, **context)
 
 
-# --- one comparison ---
-
-
 @pytest.mark.parametrize(
     ("difference", "sd", "verdict", "reason"),
     [
@@ -100,22 +97,10 @@ def test_fewer_seeds_than_planned_have_no_verdict_however_large_the_effect():
     assert (uneven.verdict[0], uneven.reason[0]) == (Verdict.INCONCLUSIVE, Reason.TUNING)
 
 
-def test_values_that_no_seed_changes_are_one_value():
+def test_quick_and_values_that_no_seed_changes_decide_nothing_and_a_diverged_run_is_not_dropped():
     data = table(rows("PFML", [75.0] * 8), rows("CPML", [70.0] * 8))
     row = line(data)
     assert (row.verdict, row.reason, row.seeds) == (Verdict.INCONCLUSIVE, Reason.CONSTANT, 1)
-
-
-def test_beside_a_constant_a_method_is_compared_with_as_a_method():
-    """The value itself is shown against the constant, and the difference against the method."""
-    data = table(rows("PFML", spread(75)), rows("CPML", spread(70, seed=1)))
-    comparisons = judged(data, higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
-    assert comparisons["effect"].tolist() == pytest.approx([75, 5]) and comparisons["zero"].tolist() == [50, 0]
-    few = judged(data[data.seed < 2], higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
-    assert abs(float(few.loc["PFML vs CPML", "values"].split(" and ")[0])) < 10
-
-
-def test_quick_gives_no_verdict_and_a_diverged_run_is_not_dropped():
     row = line(pfml_against_cpml(20, 0.01, profile="quick", dataset="glyphs"))
     assert (row.verdict, row.reason) == (Verdict.NOT_RUN, Reason.SEEDS)
     data = pfml_against_cpml(3)
@@ -124,7 +109,12 @@ def test_quick_gives_no_verdict_and_a_diverged_run_is_not_dropped():
     assert (row.verdict, row.reason) == (Verdict.INCONCLUSIVE, Reason.NOT_FINITE)
 
 
-# --- what must have learned ---
+def test_beside_a_constant_a_method_is_compared_with_as_a_method():
+    data = table(rows("PFML", spread(75)), rows("CPML", spread(70, seed=1)))
+    comparisons = judged(data, higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
+    assert comparisons["effect"].tolist() == pytest.approx([75, 5]) and comparisons["zero"].tolist() == [50, 0]
+    few = judged(data[data.seed < 2], higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
+    assert abs(float(few.loc["PFML vs CPML", "values"].split(" and ")[0])) < 10
 
 
 def learned_table(pfml, cpml):
@@ -198,9 +188,6 @@ def test_of_a_distance_the_methods_must_have_learned_on_map_at_r_and_of_a_trend_
         assert line(table(*levels, start=start), claims.falling("PFML;M=0..2", by=1.0)).verdict == verdict
 
 
-# --- several comparisons, contexts and data sets ---
-
-
 def against(*gaps, universal=False, sd=0.2):
     """The line of a claim against rivals that lie so far below."""
     base, names = spread(70, sd=2.0, seed=1), METHODS[2 : 2 + len(gaps)]
@@ -230,22 +217,9 @@ def test_the_verdict_of_several_comparisons_counts_those_that_are_supported(gaps
     assert (row.verdict, row.k, row.n) == (verdict, k, len(gaps))
 
 
-def test_one_counterexample_contradicts_a_universal_claim_and_no_other():
+def test_one_counterexample_contradicts_a_universal_claim_alone_and_the_least_favourable_is_shown():
     assert against(4, 4, -4).verdict == "mixed" and against(4, 4, -4, universal=True).verdict == "contradicted"
     assert against(4, 4, 1, sd=1.5, universal=True).verdict == "supported in part"
-
-
-def test_contradicted_is_adjusted_for_the_number_of_comparisons_and_supported_by_their_largest_p():
-    assert against(-2.0, sd=0.55).verdict == "contradicted"
-    several = against(-2.0, 0.8, 0.8, 0.8, 0.8, sd=0.55)
-    assert (several.verdict, several.reason) == ("inconclusive", Reason.HOLM)
-    base = spread(70, sd=2.0, seed=1)
-    rivals = rows("A", base - spread(4.0, sd=0.2)), rows("B", base - spread(3.0, sd=1.2))
-    row = line(table(rows("PFML", base), *rivals), higher("PFML", "A", "B", by=1.0))
-    assert (row.verdict, row.reason, row.k) == ("inconclusive", Reason.HOLM, 2)
-
-
-def test_the_least_favourable_comparison_is_shown():
     assert against(4, -4).comparison == "PFML vs B" and against(-4, 4).comparison == "PFML vs A"
     assert against(4, 0.2).comparison == "PFML vs B"
 
@@ -276,30 +250,37 @@ def test_comparisons_that_mix_devices_or_fingerprints_are_marked():
         assert judgement.verdicts["verdict"].tolist() == ["supported"], "it is marked and still decides"
 
 
-def test_holm_counts_the_claims_of_the_paper_that_are_not_in_the_call():
+def test_holm_counts_claims_and_comparisons_for_contradicted_and_the_largest_p_is_that_of_supported():
     row = line(pfml_against_cpml(3, 1.2))
     assert row.p < 0.05 and row.p_holm == pytest.approx(15 * row.p)
     alone = {"pfml-02": FAMILY["pfml-02"]}
     assert judging.judge(pfml_against_cpml(3, 1.2), alone, trials=TUNED).verdicts.verdict[0] == "supported"
+    assert against(-2.0, sd=0.55).verdict == "contradicted"
+    several = against(-2.0, 0.8, 0.8, 0.8, 0.8, sd=0.55)
+    assert (several.verdict, several.reason) == ("inconclusive", Reason.HOLM)
+    base = spread(70, sd=2.0, seed=1)
+    rivals = rows("A", base - spread(4.0, sd=0.2)), rows("B", base - spread(3.0, sd=1.2))
+    row = line(table(rows("PFML", base), *rivals), higher("PFML", "A", "B", by=1.0))
+    assert (row.verdict, row.reason, row.k) == ("inconclusive", Reason.HOLM, 2)
 
 
-def test_rows_of_other_settings_protocols_selections_and_steps_do_not_mix_in():
+def test_rows_of_other_settings_protocols_selections_steps_and_notebooks_do_not_mix_in():
     data = pfml_against_cpml(3)
     noise = [data.assign(setting="alpha=1", value=0), data.assign(protocol="mlrc", value=0)]
     noise += [data.assign(selection="test_best", value=0), data.assign(step=50, value=0)]
     verdicts = judged(pd.concat([data, *noise])).verdicts
     assert len(verdicts) == 1 and verdicts.effect[0] == pytest.approx(3)
+    data = pd.concat([pfml_against_cpml(-3), pfml_against_cpml(3, experiment="10_pfml_retrieval")])
+    test = ClaimTest("pfml-02", "10_pfml_retrieval", (higher("PFML", "CPML"),), "")
+    assert list(judging.judge(data, {"pfml-02": test}, trials=TUNED).verdicts.verdict) == ["supported"]
 
 
-def test_each_data_set_has_its_own_line_and_further_data_are_marked():
+def test_each_data_set_has_its_own_line_and_its_own_parts_and_further_data_are_marked():
     sets = {"cub-subset": 3, "cars": -3, "omniglot": 3}
     data = pd.concat([pfml_against_cpml(gap, dataset=name) for name, gap in sets.items()])
     verdicts = judged(data).verdicts.set_index("dataset")
     assert dict(verdicts["verdict"]) == {"cub-subset": "supported", "cars": "contradicted", "omniglot": "supported"}
     assert dict(verdicts["role"]) == {"cub-subset": "named", "cars": "named", "omniglot": "out of scope"}
-
-
-def test_a_part_may_be_about_one_data_set_alone():
     parts = (higher("PFML", "CPML", on=("cub", "sop")), lower("PFML", "CPML", on=("cars",)))
     for name, gap, verdict in (
         ("cub-subset", 3, "supported"),
@@ -308,12 +289,8 @@ def test_a_part_may_be_about_one_data_set_alone():
         ("omniglot", 3, "supported"),  # as on birds
     ):
         assert line(pfml_against_cpml(gap, dataset=name), *parts).verdict == verdict
-
-
-def test_the_claims_own_notebook_goes_first():
-    data = pd.concat([pfml_against_cpml(-3), pfml_against_cpml(3, experiment="10_pfml_retrieval")])
-    test = ClaimTest("pfml-02", "10_pfml_retrieval", (higher("PFML", "CPML"),), "")
-    assert list(judging.judge(data, {"pfml-02": test}, trials=TUNED).verdicts.verdict) == ["supported"]
+    assert claims.named("pfml-01") == ["cub", "cars", "sop"] and claims.named("ccp-01") == ["mnist"]
+    assert claims.named("of no paper") == ["cub"]
 
 
 def test_a_claim_without_rows_is_not_run_and_one_without_parts_says_why():
@@ -326,8 +303,6 @@ def test_a_claim_without_rows_is_not_run_and_one_without_parts_says_why():
     row = judging.judge(pfml_against_cpml(3), {"pfml-99": test}, trials=TUNED).verdicts.iloc[0]
     assert (row.verdict, row.k, row.n) == ("not testable", 1, 1), "what its comparisons show stands beside it"
 
-
-# --- mathematics and costs ---
 
 STUDY = {"dataset": "synthetic", "backbone": "", "metric": "error", "profile": "quick"}
 
@@ -376,9 +351,6 @@ def test_a_ratio_of_times_is_measured_on_this_machine(ratio, outcome):
     assert line(data[data.seed < 3], part).verdict == "not run"
 
 
-# --- the kinds ---
-
-
 def test_each_kind_has_its_mirror_image():
     values = spread(2.0, seeds=10, sd=0.5)
     for kind in (superiority, rank):
@@ -408,9 +380,6 @@ def test_a_comparison_at_the_printed_detectable_effect_is_found_four_times_in_fi
     assert row.detectable == pytest.approx(detectable_effect(5, 1.0, judging.LEVEL / 15, 1.0))
 
 
-# --- what is refused ---
-
-
 def test_two_values_of_one_run_are_named():
     data = pfml_against_cpml(1)
     with pytest.raises(ValueError, match=r"different values of R@1 for 'CPML'.*seed 0"):
@@ -426,11 +395,3 @@ def test_a_verdict_shows_the_interval_over_classes_of_its_own_context():
     assert frame.loc[("cub-subset", 8), ["class_low", "class_high"]].tolist() == pytest.approx([40, 40])
     assert frame.loc[("cars", 64), ["class_low", "class_high"]].isna().all()
     assert set(frame["verdict"]) == {"supported"}  # as without the hits
-
-
-# --- the tests that are stated ---
-
-
-def test_a_claim_is_about_the_data_sets_of_its_statement_in_their_order():
-    assert claims.named("pfml-01") == ["cub", "cars", "sop"] and claims.named("ccp-01") == ["mnist"]
-    assert claims.named("of no paper") == ["cub"]

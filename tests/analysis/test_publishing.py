@@ -142,7 +142,7 @@ def test_a_committed_table_that_the_present_code_does_not_make_is_named(made_on,
     assert publishing.publish(build, target) == (1, int("beyond" in why))
 
 
-def test_other_rows_and_other_parameters_are_named_wherever_they_come_from(tmp_path, golden):
+def test_other_rows_and_other_parameters_are_named_and_other_profiles_have_no_golden_values(tmp_path, golden):
     target, build = build_folder(tmp_path / "results", rounding="there", a=50.0), tmp_path / "here"
     build_folder(build, steps=12, a=50.1)
     assert publishing.outdated(build, target) == {"a": "it was made with other parameters (steps)"}
@@ -151,9 +151,6 @@ def test_other_rows_and_other_parameters_are_named_wherever_they_come_from(tmp_p
     build_folder(build, a=pd.concat([table(50.0), table(50.0).assign(metric="R@2")]))
     assert publishing.outdated(build, target) == {"a": "1 rows are in one of the two only"}
     assert publishing.publish(build, target) == (1, 1) and publishing.outdated(build, target) == {}
-
-
-def test_a_table_of_another_profile_has_no_golden_values(tmp_path, golden):
     target = build_folder(tmp_path / "results", rounding="there", a=table(50.0).assign(profile="small"))
     build = build_folder(tmp_path / "build", a=table(50.5).assign(profile="small"))
     assert publishing.publish(build, target) == (1, 1)

@@ -44,7 +44,7 @@ def finished(dataset, seed, **changes):
     return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings, key=key, **of_store)
 
 
-def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):
+def test_counts_by_class_add_up_to_the_recall_of_the_table_and_folds_with_their_last_weights_have_none(dataset):
     folds = {"protocol": "mlrc", "folds": 2, "restore_best": True, "eval_every": 1}
     runs = [finished(dataset, seed) for seed in range(2)] + [finished(dataset, 0, setting="alpha=1")]
     runs += [finished(dataset, seed, fold=fold, **folds) for seed in range(2) for fold in range(2)]
@@ -60,6 +60,8 @@ def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):
     pd.testing.assert_series_equal(
         100 * totals["hits"] / totals["queries"], expected, check_like=True, check_names=False
     )
+    runs = [finished(dataset, 0, fold=fold, folds=2, protocol="mlrc") for fold in range(2)]
+    assert results.hits(runs, EXAMPLE.configured({})).empty
 
 
 def test_counts_of_a_class_are_those_of_its_queries(dataset):
@@ -86,11 +88,6 @@ def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
     pd.testing.assert_frame_equal(results.tidy(runs, params), scored)
     with pytest.raises(pytest.fail.Exception, match="searched again"):
         results.hits([finished(dataset, 2)], params)
-
-
-def test_a_fold_that_kept_its_last_weights_is_left_out(dataset):
-    runs = [finished(dataset, 0, fold=fold, folds=2, protocol="mlrc") for fold in range(2)]
-    assert results.hits(runs, EXAMPLE.configured({})).empty
 
 
 def test_percentages_end_at_a_hundred_and_other_measures_do_not():

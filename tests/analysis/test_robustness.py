@@ -38,11 +38,8 @@ def test_any_two_seeds_are_left_out(effects, expected):
     assert checks(comparison(effects))["fewer_seeds"] == expected
 
 
-def test_one_comparison_that_turns_is_enough():
+def test_one_comparison_that_turns_is_enough_and_holm_counts_as_it_did_for_the_verdict():
     assert checks(comparison(STEADY), comparison(BY_TWO_SEEDS))["fewer_seeds"] == "no"
-
-
-def test_holm_counts_as_it_did_for_the_verdict():
     effects = [0.9, 1.9, 1.4, 0.6, 2.2, 1.1, 0.4, 1.6]
     assert checks(comparison(effects), of=line(p=0.001, p_holm=0.001))["fewer_seeds"] == "yes"
     assert checks(comparison(effects), of=line(p=0.001, p_holm=0.04))["fewer_seeds"] == "no"

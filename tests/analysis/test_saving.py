@@ -50,18 +50,7 @@ def test_a_bad_row_is_named_and_nothing_is_written(change, message):
     assert (saving.output_folder("quick") / "99_example.csv").read_bytes() == good
 
 
-def test_unchanged_numbers_keep_their_provenance(monkeypatch):
-    params = EXAMPLE.configured({})
-    path = saving.save(table(50.0), params)
-    before = path.with_suffix(".json").read_text()
-    monkeypatch.setattr(saving, "provenance", lambda *_: {"git_commit": "another"})
-    saving.save(table(50.0), params)
-    assert path.with_suffix(".json").read_text() == before
-    saving.save(table(51.0), params)
-    assert "another" in path.with_suffix(".json").read_text()
-
-
-def test_the_search_and_the_parameters_of_unchanged_numbers_are_recorded_and_published(tmp_path):
+def test_unchanged_numbers_keep_their_provenance_but_for_the_search_and_the_parameters(tmp_path, monkeypatch):
     """As after a change of what a profile decides."""
     found = {"method": "PFML", "trials": [{}] * 16, "sha256": "1f"}
     for steps, searches in ((2, {}), (3, {"PFML": found})):
@@ -71,6 +60,14 @@ def test_the_search_and_the_parameters_of_unchanged_numbers_are_recorded_and_pub
         for there in (path, tmp_path / "published" / path.name):
             made = provenance.record(there)
             assert bool(made.get("searches")) == bool(searches) and made["parameters"] == {"steps": steps}
+    params = EXAMPLE.configured({})
+    path = saving.save(table(50.0), params)
+    before = path.with_suffix(".json").read_text()
+    monkeypatch.setattr(saving, "provenance", lambda *_: {"git_commit": "another"})
+    saving.save(table(50.0), params)
+    assert path.with_suffix(".json").read_text() == before
+    saving.save(table(51.0), params)
+    assert "another" in path.with_suffix(".json").read_text()
 
 
 def test_values_have_their_digits_and_order_whatever_holds_them():
@@ -107,7 +104,7 @@ def run_on(device: str, key: str, **made) -> SimpleNamespace:
     return SimpleNamespace(key=key, made=made, spec=spec, cost={"seconds": 1.0}, line=None)
 
 
-def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
+def test_provenance_and_costs_are_those_of_the_runs_that_were_used_and_not_of_this_machine():
     params = EXAMPLE.configured({})
     gpu = [run_on("NVIDIA X", "a"), run_on("NVIDIA X", "b"), run_on("NVIDIA X", "b")]  # one twice in a table
     made = json.loads(saving.save(table(50.0), params, runs=gpu).with_suffix(".json").read_text())
@@ -117,10 +114,6 @@ def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
     assert mixed["device"] == "CPU x86_64 + NVIDIA X"
     assert {(group["git_commit"], group["count"]) for group in mixed["runs"]} == {("c0", 2), ("c1", 1)}
     assert saving.provenance(params)["device"] == keys.device_name()
-
-
-def test_costs_are_those_of_the_runs_unless_given():
-    params = EXAMPLE.configured({})
     path = saving.save(table(50.0), params, runs=[run_on("X", "a")]).with_suffix(".cost.csv")
     assert path.read_text().splitlines()[1] == "PFML,,0,1"
     saving.save(table(50.0), params, runs=[run_on("X", "a")], cost=pd.DataFrame({"seconds": [2]}))

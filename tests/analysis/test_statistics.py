@@ -25,14 +25,11 @@ def test_an_interval_covers_the_mean_as_often_as_it_says(n):
     assert all(math.isnan(bound) for bound in t_interval([1.0]))
 
 
-def test_p_is_that_of_the_one_sided_t_test():
+def test_p_is_that_of_the_one_sided_t_test_and_small_just_where_the_interval_lies_within_the_margin():
     values = spread(0.4, 7, seed=3)
     assert p_above(values, 0.1) == pytest.approx(stats.ttest_1samp(values, 0.1, alternative="greater").pvalue)
     assert (p_above(np.ones(5), 0.0), p_above(np.ones(5), 2.0)) == (0.0, 1.0)
     assert math.isnan(p_above(np.ones(1), 0.0))
-
-
-def test_the_interval_of_an_equivalence_lies_within_the_margin_just_when_p_is_small():
     for seed in range(40):
         values = spread(0.5, sd=0.1 + seed / 20, seed=seed)
         low, high = t_interval(values, 0.9)

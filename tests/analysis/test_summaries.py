@@ -12,13 +12,6 @@ from experiments.analysis import results, summaries, tables
 ROOT = Path(__file__).parents[2]
 
 
-def test_published_numbers_are_found_and_a_miss_lists_what_exists():
-    rows = summaries.published("pfml", "Table 1", dataset="CUB-200-2011", backbone="ResNet50", metric="R@1")
-    assert rows.set_index("method")["value"]["Potential Field (Ours)"] == 73.4
-    with pytest.raises(ValueError, match=r"no published row with table in \['Table 11'\]"):
-        summaries.published("pfml", "Table 11")
-
-
 def test_a_pivot_shows_students_interval_of_what_the_validation_classes_chose():
     rows = [
         ROW | {"protocol": "MLRC separated", "metric": "MAP@R", "seed": seed, "selection": selection, "value": value}
@@ -41,7 +34,7 @@ def test_a_readable_table_is_rounded_and_empty_where_nothing_is_known():
     assert "NaN" not in shown.to_html()
 
 
-def test_what_validation_chose_stands_beside_the_published_numbers():
+def test_published_numbers_are_found_and_what_validation_chose_stands_beside_them():
     selections = {"last": 50.0, "val_best": 60.0, "test_best": 70.0}
     rows = [{"selection": s, "metric": "R@1", "value": v} for s, v in selections.items()]
     rows += [{"method": "untrained", "metric": name, "value": 20.0} for name in ("R@1", "R@10", "R@100")]
@@ -56,3 +49,7 @@ def test_what_validation_chose_stands_beside_the_published_numbers():
     assert not [name for name in beside if "R@2" in name]  # SOP and In-Shop have other ranks
     with pytest.raises(ValueError, match=r"the table has none of R@2; it has \['R@1', 'R@10', 'R@100'\]"):
         summaries.beside_published(table, summaries.published("pfml", "Table 1", metric="R@1"), ["R@2"])
+    rows = summaries.published("pfml", "Table 1", dataset="CUB-200-2011", backbone="ResNet50", metric="R@1")
+    assert rows.set_index("method")["value"]["Potential Field (Ours)"] == 73.4
+    with pytest.raises(ValueError, match=r"no published row with table in \['Table 11'\]"):
+        summaries.published("pfml", "Table 11")

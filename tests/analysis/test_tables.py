@@ -23,14 +23,11 @@ def of(cells, subject, baseline, metric, relative=False):
     return tables.difference(cells, Expression.read(subject), Expression.read(baseline), metric, relative)
 
 
-def test_a_relative_difference_is_the_logarithm_of_a_ratio():
+def test_differences_are_paired_by_seed_and_a_relative_one_is_the_logarithm_of_a_ratio():
     one = spread(72, seed=2)
     logarithms = difference(table(rows("A", one), rows("B", one / 1.5)), "A", "B", relative=True)
     assert logarithms == pytest.approx([math.log(1.5)] * 5)
     assert np.isnan(difference(table(rows("A", one), rows("B", -one)), "A", "B", relative=True)).all()
-
-
-def test_pairs_are_matched_by_seed_not_by_order():
     shuffled = rows("B", spread(70, sd=5))[::-1][:-1]  # seed 0 is missing
     assert difference(table(rows("A", spread(71, sd=5)), shuffled), "A", "B") == pytest.approx([1, 1, 1, 1])
 
@@ -90,14 +87,11 @@ def test_a_cell_is_a_method_and_settings(text, cell, said):
     assert f"{cell.method};{cell.setting}".rstrip(";") == text
 
 
-def test_an_expression_is_a_difference_of_cells_or_a_constant():
+def test_an_expression_is_a_difference_of_cells_or_a_constant_and_a_level_the_only_number_of_a_setting():
     gap, bound = Expression.read("A;x=1..2 - B"), Expression.read("0.5")
     assert gap == Expression((Cell("A", {"x": (1.0, 2.0)}), Cell("B"))) and bound == Expression(constant=0.5)
     assert (str(gap), gap.said, gap.methods) == ("A;x=1..2 - B", "A at x = 1 to 2 minus B", {"A", "B"})
     assert (str(bound), bound.said, bound.methods) == ("0.5", "0.5", set())
     assert (gap.is_constant, gap.zero) == (False, 0.0) and (bound.is_constant, bound.zero) == (True, 0.5)
-
-
-def test_the_level_of_a_setting_is_its_only_number():
     levels = {"M=4": 4.0, "M=4;C=2": None, "retrieval=euclidean": None, "": None, "PFML": None}
     assert {setting: tables.level_of(setting) for setting in levels} == levels

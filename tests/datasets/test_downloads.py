@@ -20,7 +20,6 @@ from experiments.datasets.downloads import Source
 
 @pytest.fixture
 def server(tmp_path):
-    """Serves the files in its folder."""
     asked, folder = [], tmp_path / "served"
     folder.mkdir()
 
@@ -74,9 +73,6 @@ def offer(server, monkeypatch, content):
     monkeypatch.setitem(downloads.SOURCES, "cub", [Source("CUB_200_2011.tgz", urls, md5(content), "CUB_200_2011")])
 
 
-# Downloads
-
-
 def test_fetch_takes_the_first_mirror_that_delivers_verifies_unpacks_and_counts(cub, server, capsys):
     downloads.fetch("cub", cub)
     assert manifests.load("cub-subset", cub).num_train_classes == 1
@@ -86,7 +82,13 @@ def test_fetch_takes_the_first_mirror_that_delivers_verifies_unpacks_and_counts(
     assert server.asked == ["/sorry", "/gone", "/CUB_200_2011.tgz"]  # the second time nothing is transferred
 
 
-def test_a_transfer_that_is_cut_or_changed_leaves_nothing_and_a_later_one_works(cub, server):
+def test_a_changed_archive_is_refused_a_local_one_kept_and_a_later_transfer_works(cub, server):
+    cub.mkdir()
+    (cub / "CUB_200_2011.tgz").write_bytes(b"mine")
+    with pytest.raises(OSError, match="expected md5"):
+        downloads.fetch("cub", cub)
+    assert (cub / "CUB_200_2011.tgz").read_bytes() == b"mine"
+    (cub / "CUB_200_2011.tgz").unlink()
     served = server.folder / "CUB_200_2011.tgz"
     whole = served.read_bytes()
     for content in (whole[:1000], whole + b"x"):
@@ -97,17 +99,6 @@ def test_a_transfer_that_is_cut_or_changed_leaves_nothing_and_a_later_one_works(
     served.write_bytes(whole)
     downloads.fetch("cub", cub)
     assert (cub / "CUB_200_2011.tgz").read_bytes() == whole
-
-
-def test_a_changed_local_archive_is_refused_and_kept(cub):
-    cub.mkdir()
-    (cub / "CUB_200_2011.tgz").write_bytes(b"mine")
-    with pytest.raises(OSError, match="expected md5"):
-        downloads.fetch("cub", cub)
-    assert (cub / "CUB_200_2011.tgz").read_bytes() == b"mine"
-
-
-# Archives
 
 
 @pytest.mark.parametrize("member", [("../outside.txt", b"x"), ("CUB_200_2011/escape", None)])
@@ -137,9 +128,6 @@ def test_truncated_archives_leave_nothing_and_zip_members_that_climb_are_left_ou
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "set", name]
     with pytest.raises(OSError, match="expected a folder other in it"):
         downloads.unpack(tmp_path / name, tmp_path / "other")
-
-
-# The sets
 
 
 def test_omniglot_lands_in_its_layout_and_mnist_is_left_to_torchvision(server, tmp_path, monkeypatch, capsys):

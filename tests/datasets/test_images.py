@@ -1,7 +1,6 @@
 """Batches against torchvision's own transforms on the decoded files; the decode-once cache."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,50 +30,29 @@ def decoded(path):
     return reference.pil_to_tensor(Image.open(path).convert("RGB"))
 
 
-def shown(cache: Path) -> list[str]:
-    """What lies in a cache of decoded images, but for hidden lock files."""
-    return sorted(path.name for path in (cache / "images").glob("[!.]*"))
-
-
-# Opening
-
-
-def test_arrays_stay_what_they_are(glyphs):
+def test_arrays_stay_what_they_are_and_plain_batches_are_the_images(glyphs, files):
     store = images.open_images(glyphs)
     assert len(store) == len(glyphs) and store.channels == 1
     np.testing.assert_array_equal(store[7][0], glyphs.images[7])
     colour = replace(glyphs, images=np.stack([glyphs.images, glyphs.images // 2, 255 - glyphs.images], -1))
     np.testing.assert_array_equal(images.open_images(colour)[7][2], 255 - glyphs.images[7])
+    batch = images.plain_batch(images.open_images(glyphs), torch.tensor([4, 0]))
+    np.testing.assert_array_equal(batch[:, 0], glyphs.images[[4, 0]])
+    with pytest.raises(ValueError, match="plain_batch needs a set whose images have one size"):
+        images.plain_batch(images.open_images(files), torch.tensor([0]))
 
 
-def test_files_are_decoded_to_their_pixels_or_resized_once_to_the_short_side(files):
+def test_files_are_decoded_once_to_their_pixels_or_resized_to_the_short_side(files, monkeypatch):
     store, small = images.open_images(files), images.open_images(files, short_side=16)
     assert store.image_size is None
     for index, path in enumerate(files.images):
         assert torch.equal(store[index], decoded(path))
         assert torch.equal(small[index], reference.pil_to_tensor(reference.resize(Image.open(path), 16)))
-
-
-def test_the_second_opening_decodes_nothing(files, monkeypatch):
-    first = images.open_images(files, short_side=16)
     noisy = replace(files, labels=files.labels[::-1].copy())  # labels do not matter for pixels
     monkeypatch.setattr(images, "decoded", None)
     for manifest in (files, noisy):
         again = images.open_images(manifest, short_side=16)
-        assert torch.equal(again.pixels, first.pixels)
-
-
-def test_an_unreadable_image_is_named_and_leaves_no_cache(files, shared_cache):
-    path = Path(files.images[5])
-    whole = path.read_bytes()
-    before = shown(shared_cache)
-    for content in (b"no image", whole[:300]):  # no header; header but truncated pixels
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=f"1 of 12 files are no readable images: .*{path.name}"):
-            images.open_images(replace(files), short_side=16)
-        with pytest.raises(ValueError, match=f"1 of 12 files are no readable images: .*{path.name}"):
-            images.check(files)
-    assert shown(shared_cache) == before
+        assert torch.equal(again.pixels, small.pixels)
 
 
 def test_too_full_a_disk_is_told_before_decoding(files, tmp_path, monkeypatch):
@@ -82,10 +60,7 @@ def test_too_full_a_disk_is_told_before_decoding(files, tmp_path, monkeypatch):
     monkeypatch.setattr(images.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     with pytest.raises(OSError, match="point DMLREPRO_CACHE to a larger disk"):
         images.open_images(files)
-    assert shown(tmp_path / "cache") == []
-
-
-# Batches
+    assert not list((tmp_path / "cache" / "images").glob("[!.]*"))
 
 
 def test_training_crops_are_torchvision_resized_crops_and_half_are_mirrored(files):
@@ -136,13 +111,6 @@ def test_test_crops_are_torchvision_centre_crops(files):
     assert torch.equal(unscaled, reference.center_crop(decoded(files.images[2]), [18, 18]))
     enlarged = images.test_batch(store, [2], 30)[0]
     assert torch.equal(enlarged, reference.center_crop(reference.resize(decoded(files.images[2]), 30), [30, 30]))
-
-
-def test_plain_batches_are_the_images(glyphs, files):
-    batch = images.plain_batch(images.open_images(glyphs), torch.tensor([4, 0]))
-    np.testing.assert_array_equal(batch[:, 0], glyphs.images[[4, 0]])
-    with pytest.raises(ValueError, match="plain_batch needs a set whose images have one size"):
-        images.plain_batch(images.open_images(files), torch.tensor([0]))
 
 
 def test_arguments_are_checked(files):

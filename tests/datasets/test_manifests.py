@@ -20,9 +20,6 @@ def manifest():
     return manifests.load("glyphs")
 
 
-# The embedded set
-
-
 def test_glyphs_have_the_pinned_labels_split_and_statistics(manifest):
     assert manifest.images.shape == (8400, 32, 32) and manifest.images.dtype == np.uint8
     assert manifest.num_train_classes == 200 and len(manifest.class_names) == 350
@@ -45,9 +42,6 @@ def test_more_glyphs_per_class_extend_the_fewer(manifest):
         np.testing.assert_array_equal(more.images[more.labels == label][:24], ours)
 
 
-# Label noise, folds, digest
-
-
 def test_label_noise_replaces_by_uniform_other_training_classes(manifest):
     noisy = manifests.load("glyphs", label_noise=0.2, seed=1)
     changed = np.flatnonzero(noisy.labels != manifest.labels)
@@ -60,7 +54,7 @@ def test_label_noise_replaces_by_uniform_other_training_classes(manifest):
     assert again.digest() == noisy.digest() != other.digest()
 
 
-def test_arguments_are_checked():
+def test_arguments_are_checked_and_a_missing_set_names_the_command_that_gets_it(tmp_path):
     with pytest.raises(ValueError, match=r"unknown data set 'birds'.*glyphs, symbols, omniglot, mnist, cub"):
         manifests.load("birds")
     with pytest.raises(ValueError, match="images_per_class must be a positive integer, got 0"):
@@ -70,9 +64,12 @@ def test_arguments_are_checked():
     for noise in (-0.1, 1.0, float("nan")):
         with pytest.raises(ValueError, match=r"label_noise.*\[0, 1\)"):
             manifests.load("glyphs", label_noise=noise)
-
-
-# Folders
+    for name in ("cub", "cars-subset", "mnist", "omniglot"):
+        base = name.removesuffix("-subset")
+        with pytest.raises(FileNotFoundError, match=f"`python -m experiments data fetch {base}` downloads the set"):
+            manifests.load(name, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"labels.txt: missing.*data/README.md.*DMLREPRO_DATA"):
+        manifests.load("cub-subset", tmp_path)
 
 
 def test_folders_are_found_from_below_the_repository(tmp_path, monkeypatch):
@@ -86,9 +83,6 @@ def test_folders_are_found_from_below_the_repository(tmp_path, monkeypatch):
     assert os.path.normpath(data_root()) == str(tmp_path.parent / "elsewhere")
     monkeypatch.chdir(tmp_path.parent)
     assert repository_root() == Path(manifests.__file__).parents[2]
-
-
-# Official layouts
 
 
 def test_cub_is_read_as_pytorch_metric_learning_does(tmp_path):
@@ -116,7 +110,7 @@ def test_both_public_copies_of_cars_have_the_same_classes(copy, tmp_path):
     assert ("read from pytorch-metric-learning's copy" in manifests.check("cars-subset", tmp_path)) == copy
 
 
-def test_inshop_keeps_queries_and_gallery_apart(tmp_path):
+def test_inshop_omniglot_sop_and_mnist_are_read(tmp_path):
     layouts.write_inshop(tmp_path, {2: {"train": 3}, 1: {"query": 1, "gallery": 2}, 5: {"gallery": 1, "query": 2}})
     manifest = manifests.load("inshop-subset", tmp_path)
     assert manifest.num_train_classes == 1
@@ -125,9 +119,6 @@ def test_inshop_keeps_queries_and_gallery_apart(tmp_path):
     assert manifest.indices("gallery").tolist() == [4, 5, 6]
     assert manifest.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert manifest.images[3].endswith(os.path.join("Img", "img", "WOMEN", "Dresses", "id_00000001", "01_1_front.jpg"))
-
-
-def test_omniglot_from_the_zips(tmp_path):
     layouts.write_omniglot(tmp_path, {"Greek": 2, "Latin": 1}, {"Tengwar": 2})
     manifest = manifests.load("omniglot-subset", tmp_path)
     characters = ("Greek/character01", "Greek/character02", "Latin/character01")
@@ -136,9 +127,6 @@ def test_omniglot_from_the_zips(tmp_path):
     assert manifest.images.shape == (20, 28, 28)
     ink = manifest.images[0]  # character 1: a square from pixel 15 to 46 of 105, white on black now
     assert ink[8, 8] == 255 and ink[25, 25] == 0 and ink.mean() == pytest.approx(255 * (31 / 105) ** 2, rel=0.02)
-
-
-def test_sop_and_mnist(tmp_path):
     layouts.write_sop(tmp_path, {1: 2, 2: 3}, {11319: 2, 11320: 2})
     manifest = manifests.load("sop-subset", tmp_path)
     assert manifest.class_names == ("1", "2", "11319", "11320")
@@ -148,9 +136,6 @@ def test_sop_and_mnist(tmp_path):
     assert manifest.num_train_classes == 10 and manifest.class_names == tuple("0123456789")
     assert manifest.labels.tolist() == [*range(10), 3, 9, 9, *range(9)]
     np.testing.assert_array_equal(manifest.images[:, 0, 0], 25 * manifest.labels)  # as they were written
-
-
-# Counts
 
 
 def test_a_set_with_the_official_counts_is_the_full_set(tmp_path, monkeypatch):
@@ -179,8 +164,6 @@ def test_check_tells_what_is_there(tmp_path):
     assert manifests.load("cub-subset", tmp_path).digest() in report
 
 
-# Bad data: each error names the file, what was expected and what was found
-
 LAYOUTS = {
     "cub": lambda root: layouts.write_cub(root, {1: 1, 2: 1, 101: 2}),
     "cars": lambda root: layouts.write_cars(root, {1: 2, 2: 1, 99: 2}),
@@ -194,7 +177,6 @@ EVAL = "Eval/list_eval_partition.txt"
 
 
 def line(number: int, text: str):
-    """An edit that puts a text in the place of a line."""
     return lambda old: "\n".join([*old.splitlines()[: number - 1], text, *old.splitlines()[number:]])
 
 
@@ -245,32 +227,11 @@ def test_a_set_that_cannot_be_tested_on_is_refused(tmp_path):
             manifests.load("cub-subset", tmp_path / str(number))
 
 
-def test_a_missing_set_names_the_command_that_gets_it(tmp_path):
-    for name in ("cub", "cars-subset", "mnist", "omniglot"):
-        base = name.removesuffix("-subset")
-        with pytest.raises(FileNotFoundError, match=f"`python -m experiments data fetch {base}` downloads the set"):
-            manifests.load(name, tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"labels.txt: missing.*data/README.md.*DMLREPRO_DATA"):
-        manifests.load("cub-subset", tmp_path)
-
-
-def test_an_image_of_cars_without_a_row_is_named(tmp_path):
+def test_images_without_a_row_damaged_or_of_16_bits_are_named(tmp_path):
     folder = LAYOUTS["cars"](tmp_path)
     layouts.save_images([folder / "car_ims" / "000009.jpg"])
     with pytest.raises(ValueError, match=r"expected a row for each of the 6.*none for car_ims.000009.jpg"):
         manifests.load("cars-subset", tmp_path)
-
-
-def test_drawings_of_16_bits_are_refused_rather_than_clipped(tmp_path):
-    folder = LAYOUTS["omniglot"](tmp_path)
-    Image.fromarray(np.full((105, 105), 40_000, np.uint16)).save(tmp_path / "deep.png")
-    with zipfile.ZipFile(folder / "images_background.zip", "a") as archive:
-        archive.write(tmp_path / "deep.png", "images_background/Greek/character01/0000_01.png")
-    with pytest.raises(ValueError, match=r"character01/0000_01.png: not as.*pixels of mode I;16, expected black"):
-        manifests.load("omniglot-subset", tmp_path)
-
-
-def test_a_damaged_drawing_is_named_although_the_sound_one_is_cached(tmp_path):
     archive = LAYOUTS["omniglot"](tmp_path) / "images_evaluation.zip"
     manifests.load("omniglot-subset", tmp_path)
     damaged = bytearray(archive.read_bytes())
@@ -278,4 +239,10 @@ def test_a_damaged_drawing_is_named_although_the_sound_one_is_cached(tmp_path):
     archive.write_bytes(damaged)
     os.utime(archive, (0, 0))  # another time, even where the file system's clock is coarse
     with pytest.raises(ValueError, match=r"images_evaluation.zip/images_evaluation/Tengwar/.*: not as it was"):
+        manifests.load("omniglot-subset", tmp_path)
+    folder = LAYOUTS["omniglot"](tmp_path)
+    Image.fromarray(np.full((105, 105), 40_000, np.uint16)).save(tmp_path / "deep.png")
+    with zipfile.ZipFile(folder / "images_background.zip", "a") as archive:
+        archive.write(tmp_path / "deep.png", "images_background/Greek/character01/0000_01.png")
+    with pytest.raises(ValueError, match=r"character01/0000_01.png: not as.*pixels of mode I;16, expected black"):
         manifests.load("omniglot-subset", tmp_path)

@@ -98,7 +98,6 @@ def means(axis):
 
 
 def dot_colors(figure):
-    """Colours of marks by method name, read back from the figure."""
     axis = figure.axes[0]
     marks, names = means(axis), axis.get_yticklabels()
     return {names[y].get_text(): to_hex(mark.get_facecolor()[0]) for y, mark in marks.items()}
@@ -158,7 +157,7 @@ def test_published_numbers_are_hollow_marks_of_the_methods_at_hand():
     assert [axis.get_title() for axis in beside.axes] == ["", "published", "", ""] and len(beside.axes[2].collections)
 
 
-def test_ablation_compares_changes_paired_by_seed():
+def test_ablation_compares_changes_paired_by_seed_but_not_from_zero_and_two_levels_have_no_line():
     better = 20.0 * (LEVELS["seed"] == 1)  # one seed at every level: no spread in the change
     data = LEVELS.assign(value=LEVELS["value"] + better)
     figure = charts.ablation(data, "alpha", "R@1", CURVE, reference=3)
@@ -175,6 +174,12 @@ def test_ablation_compares_changes_paired_by_seed():
     assert noise.lines[0].get_xdata().tolist() == [0, 0.2]
     without = charts.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
     assert without.lines[0].get_xdata().tolist() == [0, 3]  # a run without the setting is no level of it
+    rows = table(["alpha=0", "alpha=3"], ["PFML"])
+    from_zero = charts.ablation(rows.assign(value=rows["value"] * (rows["setting"] != "alpha=0")), "alpha", "R@1")
+    assert [axis.get_ylabel() for axis in from_zero.axes] == ["recall@1 (%)"]
+    assert "changes" not in from_zero.axes[0].get_xlabel()
+    assert len(charts.ablation(rows, "alpha", "R@1").axes) == 2
+    assert from_zero.axes[0].lines[0].get_linestyle() == "None"
 
 
 def test_ticks_stand_at_the_measured_levels():
@@ -252,22 +257,25 @@ def test_what_was_timed_on_made_data_is_no_part_of_a_chart():
     assert plain.get_suptitle() == beside.get_suptitle() and dot_colors(plain) == dot_colors(beside)
 
 
-def test_a_change_from_zero_is_not_drawn_beside_the_value_and_two_levels_have_no_line():
-    rows = table(["alpha=0", "alpha=3"], ["PFML"])
-    from_zero = charts.ablation(rows.assign(value=rows["value"] * (rows["setting"] != "alpha=0")), "alpha", "R@1")
-    assert [axis.get_ylabel() for axis in from_zero.axes] == ["recall@1 (%)"]
-    assert "changes" not in from_zero.axes[0].get_xlabel()
-    assert len(charts.ablation(rows, "alpha", "R@1").axes) == 2
-    assert from_zero.axes[0].lines[0].get_linestyle() == "None"
-
-
-def test_gains_are_filled_where_the_whole_interval_lies_above_zero():
+def test_rankings_and_gains_are_filled_where_tuned_or_above_zero_and_rankings_have_the_highest_on_top():
     drawn = comparisons.gains({"A (head)": (3.0, 1.0, 5.0), "B": (1.0, -1.0, np.inf)}, "PCA", "MAP@R on 40 classes")
     (axis,) = drawn.axes
     first, second = (to_hex(dot.get_facecolor()[0]) for dot in axis.collections)
     assert [label.get_text() for label in axis.get_yticklabels()] == ["A (head)", "B"] and axis.yaxis_inverted()
     assert first != "#ffffff" and second == "#ffffff"
     assert axis.get_xlabel() == "difference to PCA (points)"
+    rows = pd.DataFrame(
+        {"method": ["A", "B"], "mean": [1.0, 2.0], "low": [0.5, np.nan], "high": [1.5, np.nan], "tuned": [True, False]}
+    )
+    figure = comparisons.rankings(
+        {"birds": rows.assign(untrained=1.25), "cars": rows.head(1).assign(untrained=0.5)}, "R@1"
+    )
+    first = figure.axes[0]
+    assert ["dashed" in axis.get_xlabel() for axis in figure.axes[:2]] == [True, False]
+    assert [*first.lines[-1].get_xdata()] == [1.25, 1.25]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["B", "A"] and first.yaxis_inverted()
+    hollow, filled = (dots.get_facecolor()[0] for dots in first.collections[:2])
+    assert tuple(hollow) == (1, 1, 1, 1) and tuple(filled) != (1, 1, 1, 1)
 
 
 def test_every_claim_has_a_square_with_the_mark_of_its_verdict_and_green_for_what_is_supported():
@@ -284,18 +292,3 @@ def test_every_claim_has_a_square_with_the_mark_of_its_verdict_and_green_for_wha
     assert [patch.get_height() / patch.get_width() for patch in green[:2]] == [1, 0.25]
     assert len(green) == 3, "the third is that of the legend: what is not interpretable counts nothing"
     assert {"supported", "not interpretable"} <= set(texts) and "measured" not in texts
-
-
-def test_rankings_have_the_highest_mean_on_top_and_hollow_dots_where_nothing_was_tuned():
-    rows = pd.DataFrame(
-        {"method": ["A", "B"], "mean": [1.0, 2.0], "low": [0.5, np.nan], "high": [1.5, np.nan], "tuned": [True, False]}
-    )
-    figure = comparisons.rankings(
-        {"birds": rows.assign(untrained=1.25), "cars": rows.head(1).assign(untrained=0.5)}, "R@1"
-    )
-    first = figure.axes[0]
-    assert ["dashed" in axis.get_xlabel() for axis in figure.axes[:2]] == [True, False]
-    assert [*first.lines[-1].get_xdata()] == [1.25, 1.25]
-    assert [label.get_text() for label in first.get_yticklabels()] == ["B", "A"] and first.yaxis_inverted()
-    hollow, filled = (dots.get_facecolor()[0] for dots in first.collections[:2])
-    assert tuple(hollow) == (1, 1, 1, 1) and tuple(filled) != (1, 1, 1, 1)

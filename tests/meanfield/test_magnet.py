@@ -7,15 +7,19 @@ import torch
 
 from experiments.meanfield import magnet
 from experiments.meanfield.magnet import CRITICAL
-from experiments.report import catalogue
 
 
-def test_langevin_is_the_mean_cosine_of_a_spin():
+def test_langevin_is_the_mean_cosine_of_a_spin_and_of_drawn_ones_in_their_fields_direction():
     x = torch.tensor([0.0, 1e-4, 0.5, 3.0, 40.0], dtype=torch.float64)
     cosine = torch.linspace(-1, 1, 20001, dtype=torch.float64)
     weights = (x[:, None] * (cosine - 1)).exp()
     mean = torch.trapezoid(weights * cosine, cosine) / torch.trapezoid(weights, cosine)
     torch.testing.assert_close(magnet.langevin(x), mean, rtol=1e-6, atol=1e-8)
+    fields = torch.tensor([[0.0, 0.0, 2.0], [3.0, -4.0, 0.0]], dtype=torch.float64)
+    mean = magnet._mean_spin(fields, 200_000, torch.Generator().manual_seed(0))
+    strength = fields.norm(dim=1)
+    expected = magnet.langevin(strength)[:, None] * fields / strength[:, None]
+    assert (mean - expected).abs().max() < 0.01
 
 
 def test_the_order_parameter_solves_eq_5_and_vanishes_at_the_critical_temperature():
@@ -26,14 +30,6 @@ def test_the_order_parameter_solves_eq_5_and_vanishes_at_the_critical_temperatur
     near = CRITICAL - 1e-4  # there M = sqrt(5/3 (1 - T / T_c))
     assert magnet.order_parameter(near) == pytest.approx(math.sqrt(5 / 3 * (1 - near / CRITICAL)), rel=1e-2)
     assert magnet.order_parameter(CRITICAL) == magnet.order_parameter(1.0) == 0
-
-
-def test_drawn_spins_have_their_fields_direction_and_langevins_mean():
-    fields = torch.tensor([[0.0, 0.0, 2.0], [3.0, -4.0, 0.0]], dtype=torch.float64)
-    mean = magnet._mean_spin(fields, 200_000, torch.Generator().manual_seed(0))
-    strength = fields.norm(dim=1)
-    expected = magnet.langevin(strength)[:, None] * fields / strength[:, None]
-    assert (mean - expected).abs().max() < 0.01
 
 
 def test_monte_carlo_is_exact_for_two_spins():
@@ -73,28 +69,3 @@ def test_offsets_are_in_units_of_the_spread():
     assert magnet.field_offset(5 * means, embeddings, labels) == pytest.approx(0, abs=1e-7)
     some = embeddings[torch.arange(8) * 30]  # a sample of each class is about one spread away
     assert magnet.field_offset(some, embeddings, labels) == pytest.approx(1, abs=0.3)
-
-
-def test_gradients_of_narrow_classes_agree():
-    narrow, wide = (
-        magnet.gradient_cosines(*magnet.classes_of("crowded", spread, 20, seed=2)) for spread in (0.05, 0.8)
-    )
-    for name in narrow:
-        assert narrow[name] > 0.97 and narrow[name] > wide[name] + 0.1
-
-
-def test_the_table_has_every_case_and_its_curves_are_found():
-    notebook = catalogue.find("30")
-    params = notebook.configured(
-        {"spins": [5, 10], "temperatures": [0.1, 0.5], "sweeps": 3, "seeds": 2, "spreads": [0.2, 0.4], "samples": [20]}
-    )
-    assert notebook.specs(params) == []
-    table = notebook.table([], params)
-    curves = magnet.curves(table, "order_parameter", "T")
-    assert list(curves) == ["mean field", "Monte Carlo, N = 5", "Monte Carlo, N = 10"]
-    assert curves["Monte Carlo, N = 5"][0] == (0.1, 0.5)
-    for metric in ("gradient_cosine", "field_offset"):
-        for centers in magnet.CENTERS:
-            by_loss = magnet.curves(table, metric, "spread", centers=centers, samples=20)
-            assert set(by_loss) == {"MFCont", "MFCWMS, alpha = 0.01", "MFCWMS, alpha = 20"}
-            assert all(x == (0.2, 0.4) and low[0] <= mean[0] <= high[0] for x, mean, low, high in by_loss.values())

@@ -25,7 +25,7 @@ def model():
         return model
 
 
-def test_size_and_widths(model):
+def test_size_widths_and_sides_that_it_can_halve(model):
     assert sum(parameter.numel() for parameter in model.parameters()) == 11_295_240 - 1_025_000  # the classifier
     assert sum(isinstance(module, torch.nn.Conv2d) for module in model.modules()) == 69
     norm = model.inception_4c.get_submodule("3x3_bn")
@@ -33,6 +33,9 @@ def test_size_and_widths(model):
     widths = [model.get_submodule(f"inception_{name}").out for name in MODULES]
     assert widths == [256, 320, 576, 576, 576, 608, 608, 1056, 1024, 1024]  # as in the published definition
     assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 1024, 7, 7)
+    for side in (112, 144, 300):
+        with pytest.raises(ValueError, match=f"images of {side} x {side} pixels.*multiples of 32"):
+            model(torch.zeros(1, 3, side, side))
 
 
 @pytest.mark.parametrize(("name", "width"), [("3a", 192), ("4e", 608), ("5b", 1024)])
@@ -57,12 +60,6 @@ def test_a_module_equals_its_branches_written_out(model, name, width):
         pool = F.avg_pool2d if name == "3a" else F.max_pool2d
         branches = [layers(x, "1x1"), *branches, layers(pool(x, 3, 1, 1), "pool_proj")]
     torch.testing.assert_close(module(x), torch.cat(branches, 1), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("side", [112, 144, 300])
-def test_sides_the_network_cannot_halve_are_named(model, side):
-    with pytest.raises(ValueError, match=f"images of {side} x {side} pixels.*multiples of 32"):
-        model(torch.zeros(1, 3, side, side))
 
 
 @pytest.fixture(scope="module")

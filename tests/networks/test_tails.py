@@ -54,11 +54,12 @@ def test_a_network_that_is_more_than_its_children_in_a_row_is_refused():
     assert net.training
 
 
-def test_a_tail_keeps_frozen_batchnorm_frozen_and_can_be_copied():
+def test_a_tail_keeps_frozen_batchnorm_frozen_also_in_copies():
     net = backbones.freeze_batchnorm(build("conv4", 4, in_channels=3))
-    tail = Tail(net, "conv4", "block3", images_for(net)).train()
-    norms = [module for module in tail.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-    assert len(norms) == 2 and not any(norm.training for norm in norms) and tail.trunk[0].training
+    tail = Tail(net, "conv4", "block3", images_for(net))
     other = copy.deepcopy(tail)
+    for network in (tail.train(), other.eval().train(), copy.deepcopy(net).eval().train()):
+        norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+        assert norms and not any(norm.training for norm in norms) and network.trunk[0].training
     assert other.state_dict().keys() == tail.state_dict().keys()
     assert not any(mine is theirs for mine, theirs in zip(tail.parameters(), other.parameters()))

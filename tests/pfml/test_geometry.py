@@ -22,23 +22,20 @@ def test_a_lone_sample_lets_a_proxy_rest_anywhere_within_delta(field):
     assert torch.equal(rest(inside, point, field), inside)
 
 
-def test_a_second_sample_holds_it_at_delta():
+def test_a_second_sample_holds_a_proxy_at_delta_and_contrastive_ones_meet_at_the_mean():
     points = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
     starts = torch.tensor([[-1.0, 0.5], [3.9, 0.2]], dtype=torch.float64)
     expected = torch.tensor([[0.5, 0.0], [3.5, 0.0]], dtype=torch.float64)
     places = rest(starts, points, decaying_field(delta=0.5))
     assert (places - points).norm(dim=1).tolist() == pytest.approx([0.5, 0.5], abs=1e-5)
     assert torch.allclose(places, expected, atol=0.03)
-
-
-def test_contrastive_proxies_meet_at_the_mean():
-    """Outside all balls CPML's attraction is n |r - mean|^2 + constant."""
+    # outside all balls CPML's attraction is n |r - mean|^2 + constant
     points = torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 5.0]], dtype=torch.float64)
     starts = torch.randn(4, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(rest(starts, points, contrastive_field(delta=0.2)), points.mean(0), atol=1e-4)
 
 
-def test_matching_cost_and_bounds():
+def test_matching_cost_and_bounds_and_proxies_that_cannot_part():
     points = torch.tensor([[0.0, 0.0], [3.0, 0.0], [9.0, 9.0]], dtype=torch.float64)
     proxies = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)  # the second must go to (3, 0)
     assert geometry.matching_cost(proxies, points) == pytest.approx((0 + 2) / 2)
@@ -47,6 +44,9 @@ def test_matching_cost_and_bounds():
     corners = geometry.simplex(5)
     assert corners.shape == (5, 4)
     assert torch.allclose(torch.pdist(corners), torch.tensor(math.sqrt(2), dtype=torch.float64))
+    points = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
+    with pytest.raises(ValueError, match="num_proxies=2"):
+        geometry.compare(points, 0.5, 2, seed=0, start_spread=0.0)
 
 
 def test_what_holds_of_the_corollary():
@@ -58,12 +58,6 @@ def test_what_holds_of_the_corollary():
     assert values["CPML", "M=1;case=a sample at the mean"] == pytest.approx(0, abs=1e-4)
     assert all(value < 1 for (_, setting), value in values.items() if setting.endswith("closer than delta"))
     assert values["PFML", "M=1;case=simplex in 11 dimensions"] > 1.5  # trapped at the centroid, far from every sample
-
-
-def test_proxies_that_cannot_part_are_named():
-    points = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
-    with pytest.raises(ValueError, match="num_proxies=2"):
-        geometry.compare(points, 0.5, 2, seed=0, start_spread=0.0)
 
 
 def test_the_picture_points_downhill():

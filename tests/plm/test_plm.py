@@ -10,7 +10,6 @@ from dmlrepro import metrics
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods
 from experiments.plm import methods, retrieval, supervision
 from experiments.report import catalogue
-from experiments.training import records, runs
 
 PRINTED = {"k": 9, "dim": 3, "quality": 0.9, "n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0}  # of PLM's loss
 
@@ -52,16 +51,6 @@ def test_seeds_take_turns_in_the_classes_that_they_leave_out():
     assert values == pytest.approx([of_class[part == seed].mean().item() for seed in range(5)])
     two = supervision.of_seeds([ways[:1] for ways in measured[:2]], 2)  # too few for an interval
     assert two == [{"PLM": {"purity": pytest.approx(of_class.mean().item())}}] * 2
-
-
-def test_the_interval_of_the_supervision_is_one_over_classes():
-    """Another value for each seed, though nothing is drawn, about the quality of all classes."""
-    params = supervision.Supervision.configured({"seeds": 5, "images": 600})
-    finished = runs.run_all(supervision.supervision(params), jobs=1)
-    table = supervision.supervision_table(finished, params)
-    rows = table[(table["method"] == "nearest") & (table["metric"] == "label_purity")]
-    whole = dict(records.derived(finished[:1], supervision._quality, images=600, k=9, dim=3, quality=0.9))
-    assert rows["value"].nunique() == 5 and rows["value"].mean() == pytest.approx(whole["nearest"]["label_purity"])
 
 
 def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():

@@ -5,7 +5,6 @@ import math
 import pandas as pd
 import pytest
 
-from experiments import cli
 from experiments.files import repository_root
 from experiments.report import catalogue, costs
 from experiments.training.spec import RunSpec
@@ -23,11 +22,8 @@ def test_runs_at_small_take_the_median_seconds_of_their_method_on_record():
     assert hours == pytest.approx(sum(medians[spec.method] for spec in specs) / 3600) and hours > 0.1
     half, less = costs.of(study, params, {costs.identity(spec) for spec in specs[::2]})
     assert half == specs[1::2] and less < hours
-
-
-def test_a_notebook_without_runs_on_record_has_no_cost():
-    study = catalogue.find("39")
-    assert math.isnan(costs.of(study, study.configured({"profile": "small"}))[1])
+    without = catalogue.find("39")
+    assert math.isnan(costs.of(without, without.configured({"profile": "small"}))[1])
 
 
 @pytest.mark.parametrize(
@@ -52,10 +48,3 @@ def test_shared_runs_count_once_and_every_notebook_has_a_row():
     for number in ("10", "12"):  # 03 has runs of 10, and 10 has runs of 12
         study = catalogue.find(number)
         assert usual.loc[study.name, "paper"] < costs.of(study, study.configured({"profile": "paper"}))[1]
-
-
-def test_config_says_how_many_runs_there_are_and_how_long_they_take(capsys):
-    for profile, said in (("quick", "on record"), ("paper", "on one A100")):
-        assert cli.main(["config", "10", "--profile", profile]) == 0
-        last = capsys.readouterr().out.splitlines()[-1]
-        assert " runs, about " in last and last.endswith(said)

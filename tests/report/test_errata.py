@@ -36,10 +36,3 @@ def test_table_1_of_pfml_has_the_gains_over_cpml_the_other_way_round():
     assert gains == {"CUB-200-2011": 5.1, "Cars-196": 7.5, "SOP": 3.5}
     # the text of Sec. 4.2 has 7.5 on CUB and 5.1 on Cars, as the transcription notes
     assert "gains over CPML quoted 7.5 on CUB and 5.1 on Cars" in (ROOT / "data/published/NOTES.md").read_text()
-
-
-def test_every_claim_has_a_short_name():
-    assert set(claims.papers()) == {row["paper"] for row in claims.stated().values()}
-    short = claims.short_statements()
-    assert list(short) == list(claims.stated())
-    assert max(map(len, short.values())) <= 32, "it stands in a figure"

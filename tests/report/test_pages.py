@@ -26,16 +26,13 @@ def test_committed_pages_say_what_results_say(monkeypatch):
     assert [str(path.relative_to(ROOT)) for path in pages.stale()] == [], "python -m experiments report"
 
 
-def test_tables_are_exchanged_and_what_is_written_stays(monkeypatch):
+def test_tables_are_exchanged_what_is_written_stays_and_a_text_is_shown_as_it_is(monkeypatch):
     monkeypatch.setitem(pages.TABLES, "a", lambda argument="": f"new {argument}".strip())
     text = "before\n<!-- begin a -->\nold\n<!-- end -->\nbetween\n<!-- begin a x -->\n<!-- end -->\nafter\n"
     made = pages.filled(text)
     assert made == text.replace("old", "new").replace("a x -->\n", "a x -->\nnew x\n") and pages.filled(made) == made
     with pytest.raises(ValueError, match=r"no table 'b'; there are counts, ledger"):
         pages.filled("<!-- begin b -->\n<!-- end -->")
-
-
-def test_a_text_is_shown_as_it_is():
     assert pages.cell("a|b < c_1 * $x$") == r"a\|b &lt; c\_1 \* \$x\$"
 
 
@@ -61,7 +58,7 @@ def test_the_answer_that_a_person_wrote_stands_below_the_title_with_the_verdicts
     assert sum(len(line.split()) for line in lines if not line.startswith(("|", "*"))) <= 3_500
 
 
-def test_the_effect_and_the_count_are_those_of_the_ledger():
+def test_effects_and_counts_are_those_of_the_ledger_in_the_readme_too_whose_first_screen_is_short():
     lines = verdicts.lines()
     (line,) = lines[(lines["claim_id"] == "pfml-02") & (lines["dataset"] == "cub-subset")].itertuples()
     ((_, verdict, effect, robust),) = rows(pages.verdict_table(["pfml-02"]))
@@ -72,9 +69,6 @@ def test_the_effect_and_the_count_are_those_of_the_ledger():
     assert robust == f"{checks.count('yes')}/{len(checks)}" and checks
     low, high = (f"{value:+.1f}" for value in (line.low, line.high))
     assert effect == rf"PFML vs CPML: R@1 {line.effect:+.1f} \[{low}, {high}\]"
-
-
-def test_effects_in_the_readme_are_those_of_the_ledger_and_its_first_screen_is_short():
     text = (ROOT / "README.md").read_text(encoding="utf8")
     first = text[: text.index("## Use one loss")]
     assert len(first.splitlines()) <= 60
@@ -94,12 +88,6 @@ def test_a_leaderboard_has_the_numbers_of_its_table_and_the_highest_on_top():
     assert row["R@1"] == tuple(own.loc[own["metric"] == "R@1", "value"]) and len(row["R@1"]) == 5
     assert board["R@1"].map(pages._mean).is_monotonic_decreasing
     assert set(board.loc[board["untrained"], "method"]) == {"untrained"}
-
-
-def test_every_notebook_has_a_row_with_a_short_answer():
-    listed = rows(pages.notebooks_table())
-    assert [row[0].split("]")[0][1:] for row in listed] == list(catalogue.studies())
-    assert all(len(row[1].split()) <= 14 and 0 < len(row[2].split()) <= 15 for row in listed)
 
 
 def test_the_cost_is_that_of_every_data_set_that_claims_name():

@@ -103,17 +103,11 @@ def test_a_sampler_that_repeats_its_first_batch_is_outside_the_tolerance(monkeyp
     assert missed("15", "PFML", "alpha=3")
 
 
-# --- comparing
-
-
 def test_golden_comparison_sees_a_moved_and_a_missing_number():
     golden = goldens.means(of_values(50.0, 60.0)).assign(tolerance=0.5)
     assert goldens.missed(of_values(50.4, 60.4), golden).empty
     assert list(goldens.missed(of_values(51.2, 60.0), golden)["new"]) == [pytest.approx(55.6)]
     assert len(goldens.missed(of_values(50.0, 60.0).assign(method="CPML"), golden)) == 1
-
-
-# --- tolerances of values whose spread is known
 
 
 def repeated(rng, rows=60, deviation=0.5, far=60.0):

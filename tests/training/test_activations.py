@@ -107,7 +107,7 @@ def entering(network, tail, images):
         return backbones.entering(network.eval(), tail.first, images)
 
 
-def test_an_image_is_shown_in_different_crops_of_which_the_centre_is_none():
+def test_an_image_is_shown_in_different_crops_and_in_every_view_before_one_comes_again():
     spec = CROPS.replace(views=2, cached_views=8)
     *_, task = cut(spec)
     for step, picked in task.index_batches(0, 3):
@@ -116,9 +116,6 @@ def test_an_image_is_shown_in_different_crops_of_which_the_centre_is_none():
         assert (first - second).flatten(1).norm(dim=1).min() > 1e-3
     centre = torch.cat(list(task.test_batches(task.train[picked[:16].numpy()])))
     assert (batch[:16] - centre).flatten(1).norm(dim=1).min() > 1e-3
-
-
-def test_what_is_there_several_times_is_shown_in_every_view_before_one_comes_again():
     views = [torch.full((3, 1), float(number)) for number in range(4)]
     stored = Activations(torch.full((6, 1), -1.0), views, np.array([1, 3, 5]), shows_centre=False)
     generator = torch.Generator().manual_seed(0)

@@ -59,8 +59,6 @@ def test_two_networks_are_evaluated_saved_and_tabulated(tmp_path, monkeypatch, s
     assert torch.allclose(embeddings, run.arrays["embeddings teacher"], atol=1e-5)
 
 
-# two views, a momentum encoder, and no labels
-
 PLM = STEPS_OF_PLM.replace(steps=6, loss_lr={"*": 0.05})
 
 
@@ -104,8 +102,6 @@ def test_the_loss_sees_all_views_and_the_encoders_embeddings_of_them(monkeypatch
         assert (first != second).flatten(1).any(1).double().mean() > 0.9
         assert not torch.equal(embeddings, targets) and not targets.requires_grad
 
-
-# clusters
 
 CLUSTERED = TINY.replace(
     loss="baselines.normalized_softmax",

@@ -105,14 +105,8 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
     assert_same(seen["algorithms"][0].anchors, best["network"])
     assert_same(after[0], (best if reset else last)["network"])
     converged = losses.clip_to_unit_ball(best["loss"]["proxies"])
-    for own, (points, centers) in enumerate(zip(pool, converged)):
-        chosen, expected = list(centers), []
-        for _ in range(2):
-            radii = torch.stack([(points - c).norm(dim=1) for c in chosen]).amin(0)
-            radii[[i for i, p in enumerate(points) if any(torch.equal(p, q) for q in expected)]] = -1
-            chosen.append(points[radii.argmax()])
-            expected.append(points[radii.argmax()])
-        torch.testing.assert_close(seen["starts"][1][1][own], torch.stack(expected))
+    picked = losses.greedy_k_center(pool, converged, 2)
+    torch.testing.assert_close(seen["starts"][1][1], pool.gather(1, picked[..., None].expand(-1, -1, 8)))
     step, ended, radius, spread, own, other, violated = seen["algorithms"][0].solved.rows[0].tolist()
     assert (step, ended) == (2, 4)
     assert radius == pytest.approx(torch.cdist(pool, converged).amin(2).amax(1).mean().item(), rel=1e-5)
@@ -273,9 +267,6 @@ def test_samples_can_stand_in_for_proxies(scored, seen):
 def test_what_makes_no_sense_is_named(changes, options, message):
     with pytest.raises(ValueError, match=message):
         loop.train(with_options(CCP.replace(**changes), **options))
-
-
-# interruptions
 
 
 LONG = CCP.replace(steps=24, restore_best=True, fold=0, lr=0.05, monitor="MAP@R")

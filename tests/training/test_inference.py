@@ -11,23 +11,14 @@ from experiments.training import batches, inference, loop
 from experiments.training.spec import RunSpec
 
 
-def test_images_of_another_size_than_a_transformers_are_refused():
+def test_images_and_heads_that_do_not_fit_are_refused():
     spec = RunSpec(
         "glyphs", image_size=227, backbone="vit_small_patch16_224.dino", loss="baselines.proxy_anchor", steps=1
     )
     with pytest.raises(ValueError, match=r"image_size 227: vit_small_patch16_224.dino takes 224 pixels only"):
         loop.train(spec)
-
-
-def test_test_images_are_what_the_network_is_evaluated_on():
-    spec = RunSpec("glyphs", images_per_class=4, loss=None, image_size=24, test_resize=28, embedding_size=8)
-    manifest = batches.load_dataset(spec)
-    network = inference.build_network(spec, manifest).eval()
-    pixels = batches.test_images(spec, manifest, range(300))
-    assert pixels.shape == (300, 1, 24, 24) and pixels.dtype == torch.uint8
-    with torch.no_grad():
-        expected = torch.cat([network(part) for part in pixels.split(256)])
-    assert torch.equal(inference.embed_images(spec, network, manifest, range(300)), expected)
+    with pytest.raises(ValueError, match="head_start='pca': embedding_size must be at most 128, got 300"):
+        loop.prepare(TINY.replace(head_start="pca", embedding_size=300), torch.device("cpu"))
 
 
 def test_embeddings_that_are_not_finite_have_no_scores(monkeypatch):
@@ -64,11 +55,6 @@ def test_a_head_may_start_at_principal_components(kind):
     assert embeddings.mean(0).abs().max() < 1e-4 * embeddings.abs().max()
     drawn = loop.prepare(spec.replace(head_start=None), torch.device("cpu"))[1].head.weight
     assert network.head.weight.std().item() == pytest.approx(drawn.std().item(), rel=1e-3)
-
-
-def test_a_head_that_cannot_start_at_principal_components_is_refused():
-    with pytest.raises(ValueError, match="head_start='pca': embedding_size must be at most 128, got 300"):
-        loop.prepare(TINY.replace(head_start="pca", embedding_size=300), torch.device("cpu"))
 
 
 def test_batchnorm_begins_with_the_mean_statistics_of_the_first_batches():

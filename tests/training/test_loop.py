@@ -1,13 +1,8 @@
-"""The loop: exact after a SIGKILL, the best weights where they are asked for, frozen things frozen, epochs as steps."""
+"""The loop: exact after an interruption, the best weights where asked for, frozen things frozen, epochs as steps."""
 
 import functools
-import multiprocessing
-import os
-import random
-import shutil
-import signal
 import time
-from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +12,6 @@ from torch import nn
 
 from dmlrepro import retrieval
 from experiments.training import batches, inference, loop
-from experiments.training.spec import RunSpec
 from experiments.training.state import State
 
 TINY = tiny.TINY.replace(steps=10)
@@ -25,7 +19,7 @@ TINY = tiny.TINY.replace(steps=10)
 NEIGHBOURS = TINY.replace(image_size=32, views=2, neighbours=5, batch_size=150, steps=8)
 # a baseline whose miner samples, with a fold, a learning-rate drop and best weights to keep; groups of neighbours and a
 # network with its teacher, without labels
-KILLED = {
+INTERRUPTED = {
     "Margin": TINY.replace(
         loss="baselines.margin",
         samples_per_class=4,
@@ -39,48 +33,15 @@ KILLED = {
 }
 
 
-def _train_slowly(spec: RunSpec, checkpoint: str) -> None:
-    torch.set_num_threads(1)
-    loop.CHECKPOINT_SECONDS = -1  # after every step
-    step = loop.train_step
-
-    def slow(*args):
-        time.sleep(0.05)
-        return step(*args)
-
-    loop.train_step = slow
-    loop.train(spec, checkpoint=Path(checkpoint))
-
-
-@pytest.fixture(scope="module")
-def forkserver():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
-@pytest.mark.parametrize("name", KILLED)
-def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name, tmp_path, forkserver):
-    spec, checkpoint = KILLED[name], tmp_path / "run.pt"
-    kill_after = random.Random(name).randrange(1, 8)
-    process = forkserver.Process(target=_train_slowly, args=(spec, str(checkpoint)))
-    process.start()
-    deadline = time.monotonic() + 600  # on a machine that is busy
-    while not (checkpoint.exists() and torch.load(checkpoint, weights_only=True)["step"] >= kill_after):
-        assert process.is_alive() and time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    reached = torch.load(checkpoint, weights_only=True)["step"]
-    assert kill_after <= reached < spec.steps
-
-    resumed, whole = loop.train(spec, checkpoint=checkpoint), loop.train(spec)
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_a_run_interrupted_and_resumed_is_the_run_that_was_not(name, tmp_path):
+    """tests/kills.py kills processes at random moments."""
+    spec = INTERRUPTED[name]
+    resumed, whole = tiny.resumed(spec, tmp_path / "run.pt", step=5), loop.train(spec)
     assert resumed.rows == whole.rows
     assert torch.equal(resumed.losses, whole.losses)
-    for actual, expected in [(resumed.embeddings, whole.embeddings), (resumed.terms, whole.terms)] + [
-        (resumed.states[name], state) for name, state in whole.states.items()
-    ]:
+    pairs = [(resumed.states[name], state) for name, state in whole.states.items()]
+    for actual, expected in [*pairs, (resumed.embeddings, whole.embeddings), (resumed.terms, whole.terms)]:
         assert actual.keys() == expected.keys()
         assert all(torch.equal(actual[key], value) for key, value in expected.items())
 
@@ -118,16 +79,21 @@ def test_training_stops_after_patience_evaluations_without_a_new_best(monkeypatc
     }
 
 
-def test_frozen_batchnorm_stays_as_it_was():
+def test_frozen_batchnorm_and_in_the_warm_up_the_trunk_stay_as_they_were_and_noise_moves_both():
     start = inference.build_network(TINY, batches.load_dataset(TINY)).state_dict()
     after = loop.train(TINY.replace(freeze_batchnorm=True, warmup_epochs=0.1)).states["network"]
     norms = [key for key, module in after.items() if key.startswith("trunk") and module.ndim < 4]
     assert len(norms) == 20  # weight, bias and three statistics of four layers
     assert all(torch.equal(after[key], start[key]) for key in norms)
     assert not any(torch.equal(after[key], start[key]) for key in after if key not in norms)
+    frozen = loop.train(TINY.replace(warmup_epochs=1)).states["network"]
+    trunk = [name for name in start if name.startswith("trunk") and name.endswith("weight")]
+    assert all(torch.equal(start[name], frozen[name]) for name in trunk)
+    assert not torch.equal(start["head.weight"], frozen["head.weight"])
+    assert not torch.equal(loop.train(TINY.replace(replica=1)).losses, loop.train(TINY).losses)
 
 
-def test_durations_in_epochs_become_steps():
+def test_durations_in_epochs_become_steps_and_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
     schedule = loop.Schedule(
         TINY.replace(
             steps=None, epochs=6, warmup_epochs=1, lr_drop_epochs=(2, 4.5), lr_drop=0.1, eval_every_epochs=0.5
@@ -139,28 +105,6 @@ def test_durations_in_epochs_become_steps():
     assert [step for step in range(1, 301) if schedule.evaluates(step)] == list(range(25, 301, 25))
     odd = loop.Schedule(TINY.replace(eval_every=4), steps_per_epoch=50)
     assert [step for step in range(1, 11) if odd.evaluates(step)] == [4, 8, 10]
-
-
-def test_only_the_gradients_of_the_loss_are_clipped(monkeypatch):
-    seen = []
-    original = loop.build_optimizer
-
-    def spied(spec, network, loss):
-        optimizer = original(spec, network, loss)
-        optimizer.register_step_pre_hook(
-            lambda *_: seen.append([max(p.grad.abs().max().item() for p in m.parameters()) for m in (network, loss)])
-        )
-        return optimizer
-
-    monkeypatch.setattr(loop, "build_optimizer", spied)
-    loop.train(TINY.replace(steps=2))
-    loop.train(TINY.replace(steps=2, loss_clip_value=1e-6))
-    (free_network, free_proxies), _, (network, proxies), _ = seen
-    assert proxies == pytest.approx(1e-6) and free_proxies > 2e-6
-    assert network == free_network > 2e-6
-
-
-def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
     seen, step = [], loop.train_step
 
     def spy(state, *batch):
@@ -193,11 +137,18 @@ def test_class_means_start_the_proxies_that_can_be_started():
     embeddings = inference.embed_images(spec, network, manifest, train)
     means = torch.stack([embeddings[manifest.labels[train] == c].mean(0) for c in range(manifest.num_train_classes)])
     assert torch.nn.functional.cosine_similarity(proxies, means).min() > 1 - 1e-5
-    with pytest.raises(ValueError, match=r"proxies_from_class_means.*proxy_nca_pp"):
-        loop.train(TINY.replace(proxies_from_class_means=True))
 
 
-def test_compiling_changes_the_speed_only(monkeypatch):
+def test_bfloat16_changes_little_compiling_the_speed_only_and_weights_stay_in_float32(monkeypatch):
+    half, full = loop.train(TINY.replace(precision="bfloat16")), loop.train(TINY)
+    assert torch.allclose(half.losses, full.losses, rtol=0.05) and not torch.equal(half.losses, full.losses)
+    assert all(value.dtype == torch.float32 for value in half.states["network"].values() if value.is_floating_point())
+    manifest = batches.load_dataset(TINY)
+    network = inference.build_network(TINY, manifest)
+    images = [batches.test_images(TINY, manifest, range(20))]
+    full, half = (inference.embed(network, iter(images), half=half) for half in (False, True))
+    assert half.dtype == torch.float32 and not torch.equal(full, half)
+    assert (full - half).norm() < 0.02 * full.norm()
     compile_with = functools.partialmethod(nn.Module.compile, backend="eager")  # captured, but not generated anew
     monkeypatch.setattr(nn.Module, "compile", compile_with)
     compiled = loop.train(TINY.replace(compile=True, steps=2))
@@ -205,60 +156,40 @@ def test_compiling_changes_the_speed_only(monkeypatch):
     assert torch.allclose(compiled.losses, loop.train(TINY.replace(steps=2)).losses, rtol=1e-5)
 
 
-def test_bfloat16_is_close_and_leaves_float32_weights():
-    half, full = loop.train(TINY.replace(precision="bfloat16")), loop.train(TINY)
-    assert torch.allclose(half.losses, full.losses, rtol=0.05) and not torch.equal(half.losses, full.losses)
-    assert all(value.dtype == torch.float32 for value in half.states["network"].values() if value.is_floating_point())
-
-
 def test_a_look_that_only_decides_asks_for_the_monitored_measure(monkeypatch):
     spec = TINY.replace(fold=0, eval_every=5, restore_best=True, monitor="MAP@R", lr=0.3)  # so high that the end is bad
-    score, asked = retrieval.retrieval, []
+    score = Mock(wraps=retrieval.retrieval)
+    monkeypatch.setattr(retrieval, "retrieval", score)
 
-    def spy(*arguments, measures=retrieval.MEASURES, **options):
-        asked.append(set(measures))
-        return score(*arguments, measures=measures, **options)
+    def train(**changes) -> tuple[list, list]:
+        """Its rows, and the measures that each look asked for."""
+        score.reset_mock()
+        rows = loop.train(spec.replace(**changes)).rows
+        return rows, [set(call.kwargs["measures"]) for call in score.mock_calls]
 
-    monkeypatch.setattr(retrieval, "retrieval", spy)
-    rows, every = loop.train(spec).rows, set(retrieval.MEASURES)
+    (rows, asked), every = train(), set(retrieval.MEASURES)
     assert asked == [{"MAP@R"}] * 2 + [every] * 4  # then validation and test, of the last weights and of the best
-    asked.clear()
-    kept = loop.train(spec.replace(keep_history=True)).rows
+    kept, asked = train(keep_history=True)
     assert asked == [every] * 6  # these rows are read
     assert [row for row in kept if row["selection"] != "every"] == rows
     assert {row["step"] for row in kept if row["selection"] == "every"} == {5, 10}
-    asked.clear()
-    loop.train(spec.replace(monitor="R@2"))
-    assert asked[:2] == [set()] * 2  # R@K is always there
+    assert train(monitor="R@2")[1][:2] == [set()] * 2  # R@K is always there
 
 
 def test_only_looks_at_the_validation_classes_take_bfloat16(monkeypatch):
     """They decide when to stop; whatever is published of that run is evaluated in float32."""
-    embed, precisions = inference.embed, []
-
-    def spy(network, batches, *, half=False):
-        precisions.append(half)
-        return embed(network, batches, half=half)
-
-    monkeypatch.setattr(inference, "embed", spy)
+    embed = Mock(wraps=inference.embed)
+    monkeypatch.setattr(inference, "embed", embed)
     spec = TINY.replace(precision="bfloat16", fold=0, folds=4, eval_every=5, restore_best=True, monitor="MAP@R")
     loop.train(spec)
+    precisions = [call.kwargs.get("half", False) for call in embed.mock_calls]
     assert precisions[:2] == [True, True]
     # then validation and test, of the last weights and, where these are not the best, of the best
     assert precisions[2:] in ([False] * 2, [False] * 4)
     for of_test in (spec.replace(fold=None, restore_best=False), spec.replace(precision="float32")):
-        precisions.clear()
+        embed.reset_mock()
         loop.train(of_test)  # its best look at the test set is published, or nothing is in bfloat16
-        assert not any(precisions)
-
-
-def test_embeddings_in_bfloat16_are_close_to_those_in_float32():
-    manifest = batches.load_dataset(TINY)
-    network = inference.build_network(TINY, manifest)
-    images = [batches.test_images(TINY, manifest, range(20))]
-    full, half = (inference.embed(network, iter(images), half=half) for half in (False, True))
-    assert half.dtype == torch.float32 and not torch.equal(full, half)
-    assert (full - half).norm() < 0.02 * full.norm()
+        assert not any(call.kwargs.get("half") for call in embed.mock_calls)
 
 
 def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch):
@@ -293,58 +224,48 @@ def _flipped(path):
     path.write_bytes(content)
 
 
-CHECKPOINT_DAMAGE = {
-    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
-    "flipped": _flipped,
-    "another shape": _with_wrong_shape,
-    "a tensor": lambda path: torch.save(torch.zeros(3), path),
-}
+@pytest.fixture
+def checkpoint(tmp_path):
+    loop.begin(*loop.prepare(TINY, torch.device("cpu"))).save(tmp_path / "run.pt")
+    return tmp_path / "run.pt"
 
 
-@pytest.fixture(scope="module")
-def whole(shared_cache):
-    """A run of two steps, and its checkpoint."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DMLREPRO_CACHE", str(shared_cache))
-        patch.setattr(loop, "CHECKPOINT_SECONDS", -1)
-        checkpoint = shared_cache / "whole.pt"
-        return loop.train(TINY.replace(steps=2), checkpoint=checkpoint), checkpoint
-
-
-@pytest.mark.parametrize("name", CHECKPOINT_DAMAGE)
-def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(name, tmp_path, whole):
-    whole, saved = whole
-    checkpoint = Path(shutil.copy(saved, tmp_path / "run.pt"))
-    CHECKPOINT_DAMAGE[name](checkpoint)
+@pytest.mark.parametrize("damage", [_flipped, _with_wrong_shape])
+def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(damage, checkpoint):
+    damage(checkpoint)
     with pytest.warns(UserWarning, match=r"run.pt is damaged \(.*now called run.pt.damaged and made anew"):
-        again = loop.train(TINY.replace(steps=2), checkpoint=checkpoint)
-    assert again.rows == whole.rows
-    assert torch.equal(again.losses, whole.losses)
+        again = loop.train(TINY, checkpoint=checkpoint)
+    assert torch.equal(again.losses, loop.train(TINY).losses)
     assert not checkpoint.exists()
 
 
-def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
-    checkpoint = tmp_path / "run.pt"
-    loop.begin(*loop.prepare(TINY, torch.device("cpu"))).save(checkpoint)
+def test_a_checkpoint_of_another_spec_is_refused(checkpoint):
     before = checkpoint.read_bytes()
     with pytest.raises(ValueError, match="belongs to another spec; remove it"):
         loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)
     assert checkpoint.read_bytes() == before
 
 
-def test_warm_up_leaves_the_trunk_alone_and_noise_moves_it():
-    start = inference.build_network(TINY, batches.load_dataset(TINY)).state_dict()
-    frozen = loop.train(TINY.replace(warmup_epochs=1)).states["network"]
-    trunk = [name for name in start if name.startswith("trunk") and name.endswith("weight")]
-    assert all(torch.equal(start[name], frozen[name]) for name in trunk)
-    assert not torch.equal(start["head.weight"], frozen["head.weight"])
-    assert not torch.equal(loop.train(TINY.replace(replica=1)).losses, loop.train(TINY).losses)
-
-
-def test_the_parameters_of_the_loss_decay_where_that_is_asked_for():
+def test_the_parameters_of_the_loss_decay_and_their_gradients_alone_are_clipped(monkeypatch):
     norms = {}
     for decay in (None, 0.0, 5.0):
         state = loop.train(TINY.replace(loss_weight_decay=decay, loss_lr={"*": 1e-2})).states["loss"]
         norms[decay] = state["proxies"].norm().item()
     assert norms[None] == norms[0.0]
     assert norms[5.0] < 0.8 * norms[None]  # by (1 - 0.05)^10 were there no gradient
+    seen = []
+    original = loop.build_optimizer
+
+    def spied(spec, network, loss):
+        optimizer = original(spec, network, loss)
+        optimizer.register_step_pre_hook(
+            lambda *_: seen.append([max(p.grad.abs().max().item() for p in m.parameters()) for m in (network, loss)])
+        )
+        return optimizer
+
+    monkeypatch.setattr(loop, "build_optimizer", spied)
+    loop.train(TINY.replace(steps=2))
+    loop.train(TINY.replace(steps=2, loss_clip_value=1e-6))
+    (free_network, free_proxies), _, (network, proxies), _ = seen
+    assert proxies == pytest.approx(1e-6) and free_proxies > 2e-6
+    assert network == free_network > 2e-6

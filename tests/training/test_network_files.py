@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import official_layouts
 import pytest
 import torch
 import torch.nn.functional as F
@@ -31,12 +32,7 @@ def test_files_of_grey_images_have_the_embeddings_of_the_run(tmp_path):
 
 
 def test_colour_photographs_of_several_shapes_are_prepared_as_in_the_run(tmp_path):
-    rng = np.random.default_rng(0)
-    for label in range(4):
-        (tmp_path / "own" / f"class {label}").mkdir(parents=True)
-        for number in range(3):
-            pixels = rng.integers(0, 80, (50 + 9 * number, 61 - 4 * label, 3), dtype=np.uint8) + np.uint8(40 * label)
-            Image.fromarray(pixels).save(tmp_path / "own" / f"class {label}" / f"{number}.png")
+    official_layouts.save_images([tmp_path / "own" / f"class {n // 3}" / f"{n}.png" for n in range(12)])
     asked = {"backbone": "squeezenet1_1", "image_size": 40, "test_resize": 48, "embedding_size": 8, "steps": 1}
     batch = {"batch_size": 4, "samples_per_class": 2, "threads": 1}
     spec = RunSpec(f"folder:{tmp_path / 'own'}", loss="baselines.contrastive", **batch, **asked)

@@ -66,16 +66,15 @@ def test_files_beside_a_loss_count_where_they_are_of_its_package(package, writte
     assert (written(module="folder.mine") != code) == package
 
 
-def test_a_loss_gets_the_sizes_that_it_asks_for(written):
+def test_a_loss_gets_the_sizes_that_it_asks_for_and_bad_labels_and_options_are_named(written):
     text = "from torch import nn\n\ndef plain(margin=0.5):\n    found = nn.Identity()\n    found.margin = margin\n"
     assert own_loss.OwnLoss(written(text + "    return found\n", "plain"), 4, 8, margin=0.25).loss.margin == 0.25
     assert build_loss(spec_of(written()), 4, 8).loss.loss.proxies.shape == (4, 8)
-
-
-def test_bad_labels_are_named_before_the_loss_sees_them(written):
     loss = own_loss.OwnLoss(written(), 4, 8)
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 4\), found 9"):
         loss(torch.randn(2, 8), torch.tensor([1, 9]))
+    with pytest.raises(ValueError, match="alpha"):
+        spec_of(written(ANCHORS.replace("margin=0.1, alpha=32.0", "alpha, margin=0.1")))
 
 
 @pytest.mark.parametrize(
@@ -98,17 +97,7 @@ def test_a_loss_that_is_not_there_is_named(written, reference, text, message):
         own_loss.code_of(reference)
 
 
-def test_an_option_without_a_default_is_named(written):
-    with pytest.raises(ValueError, match="alpha"):
-        spec_of(written(ANCHORS.replace("margin=0.1, alpha=32.0", "alpha, margin=0.1")))
-
-
-# --- losses with which no training makes sense ------------------------------------------------------------------------
-
-
 class Proxies(nn.Module):
-    """A sound loss."""
-
     def __init__(self, num_classes, embedding_size):
         super().__init__()
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))

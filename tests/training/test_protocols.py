@@ -26,9 +26,6 @@ def fields(spec: RunSpec, *names: str) -> tuple:
     return tuple(getattr(spec, name) for name in names)
 
 
-# the published tables
-
-
 BN_INCEPTION = {"backbone": "bn_inception", "embedding_size": 128, "pooling": "avg", "freeze_batchnorm": True}
 BEST = {"batch_size": 32, "samples_per_class": 1, "monitor": "MAP@R", "restore_best": True}
 MLRC = {"image_size": 227, "test_resize": 256, "crop_scale": (0.16, 1.0), "optimizer": "rmsprop", "lr": 1e-6}
@@ -62,15 +59,15 @@ def test_a_protocol_has_its_published_settings(protocol, dataset, settings):
     assert {name: getattr(spec, name) for name in settings} == settings
 
 
-def test_published_folds_momentum_and_classes_per_batch():
+def test_published_folds_momentum_classes_per_batch_and_that_a_method_keeps_its_tighter_clipping():
     assert fields(protocols.find("mlrc"), "folds", "trials", "repeats") == (4, 50, 10)
     assert protocols.find("ccp_early_stopping").folds == 4
     assert OPTIMIZERS["rmsprop"]([torch.zeros(1)]).defaults["momentum"] == 0.9
     assert published("mlrc", "cub", samples_per_class=4).samples_per_class == 4  # 8 classes x 4 for losses on pairs
     assert published("conventional", "cub", backbone="vit_small_patch16_224.dino").pooling == "token"
-
-
-# a method becomes runs
+    assert published("ccp_early_stopping", "cub").clip_value == 10
+    assert published("ccp_early_stopping", "cub", clip_value=0.01).clip_value == 0.01
+    assert published("mlrc", "cub", clip_value=0.01).clip_value == 0.01
 
 
 def test_other_profiles_keep_their_settings_and_take_the_structure():
@@ -91,7 +88,7 @@ def test_stml_shows_two_views_of_groups_of_neighbours():
     assert fields(small, "backbone", "views", "neighbours", "lr") == ("conv4", 2, 5, 1e-3)
 
 
-def test_an_explicit_value_wins():
+def test_an_explicit_value_wins_and_a_transformer_keeps_its_input_and_its_class_token():
     params = Retrieval.configured(
         {"profile": "paper", "protocol": "mlrc", "dataset": "cub-subset", "lr": 1e-3, "epochs": 2, "methods": ["PFML"]}
         | {"search_trials": 0}
@@ -99,9 +96,6 @@ def test_an_explicit_value_wins():
     specs = retrieval(params)
     assert len(specs) == 4 * 10
     assert {(s.lr, s.epochs, s.steps, s.batch_size, s.optimizer) for s in specs} == {(1e-3, 2, None, 32, "rmsprop")}
-
-
-def test_a_transformer_keeps_its_input_and_its_class_token():
     vit = "vit_small_patch16_224.dino"
     for protocol in ("conventional", "mlrc", "roth", "stml", "ccp_early_stopping"):
         spec = TINY.replace(dataset="cub", images_per_class=None, backbone=vit)
@@ -114,30 +108,18 @@ def test_a_transformer_keeps_its_input_and_its_class_token():
     assert published("mlrc", "cub").image_size == 227
 
 
-def test_a_method_keeps_its_own_tighter_clipping():
-    assert published("ccp_early_stopping", "cub").clip_value == 10
-    assert published("ccp_early_stopping", "cub", clip_value=0.01).clip_value == 0.01
-    assert published("mlrc", "cub", clip_value=0.01).clip_value == 0.01
-
-
 UNTRAINED = {"loss": None, "steps": None, "embedding_size": None, "method": "untrained"}
 
 
-def test_the_untrained_network_is_one_run_without_folds():
-    (spec,) = protocols.expand(TINY.replace(**UNTRAINED), "mlrc", published=True)
-    assert fields(spec, "fold", "image_size", "restore_best") == (None, 227, False)
-
-
-def test_what_does_not_exist_or_cannot_run_says_so():
+def test_what_does_not_exist_or_cannot_run_says_so(finished):
     with pytest.raises(ValueError, match=r"unknown protocol 'mlcr'.*conventional, mlrc"):
         protocols.expand(TINY, "mlcr")
     with pytest.raises(ValueError, match=r"views=2.*give image_size"):  # glyphs as they are have no crops
         protocols.expand(TINY, "stml")
     with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
         Retrieval.configured({"protocol": "musgrave"})
-
-
-# finished runs become scores
+    with pytest.raises(ValueError, match=r"need the runs of folds 0\.\.3, got \[0, 1, 3\]"):
+        protocols.combine([finished[1], finished[2], finished[4]])
 
 
 @pytest.fixture(scope="module")
@@ -179,11 +161,13 @@ def test_means_over_folds_keep_the_steps_of_a_history_apart(finished):
     assert every == [(5, pytest.approx(0.35)), (10, pytest.approx(0.55))]
 
 
-def test_the_untrained_network_stands_beside_both(finished):
+def test_the_untrained_network_is_one_run_without_folds_and_stands_beside_both(finished):
     untrained = protocols.expand(TINY.replace(**UNTRAINED), "mlrc")
     entries = protocols.combine(runs.run_all(untrained, jobs=1))
     assert [entry.spec.protocol for entry in entries] == ["MLRC separated", "MLRC concatenated"]
     assert all(entry.rows == finished[0].rows for entry in entries)
+    (spec,) = protocols.expand(TINY.replace(**UNTRAINED), "mlrc", published=True)
+    assert fields(spec, "fold", "image_size", "restore_best") == (None, 227, False)
 
 
 def score(entry, metric: str, selection: str) -> float:
@@ -198,8 +182,3 @@ def test_a_table_of_folds_is_valid_and_no_test_selected_score_stands_alone(finis
     assert set(table["selection"]) == {"last", "val_best"}
     best = protocols.combine(runs.run_all([TINY.replace(eval_every=2)], jobs=1))
     assert {row["selection"] for entry in best for row in entry.rows} == {"last", "test_best"}
-
-
-def test_a_missing_fold_is_named(finished):
-    with pytest.raises(ValueError, match=r"need the runs of folds 0\.\.3, got \[0, 1, 3\]"):
-        protocols.combine([finished[1], finished[2], finished[4]])

@@ -2,13 +2,10 @@
 
 import dataclasses
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import official_layouts
@@ -70,18 +67,15 @@ def test_a_run_on_record_is_trained_on_no_other_machine(finished, machine, file,
     assert threads == [run.name for run in finished]  # they are where it is trained, not what
 
 
-def test_what_the_cache_has_is_recorded_once(machine, file):
+def test_what_the_cache_has_is_recorded_once_and_own_images_never(machine, file, monkeypatch):
     runs.run_all(SEEDS, jobs=1)
     assert not file.exists()
     for _ in range(2):
         runs.run_all([*SEEDS, SEEDS[0].replace(method="another label")], record=file)
     assert len(records.lines(file)) == 3
-
-
-def test_own_images_are_not_recorded(machine, file, monkeypatch):
     monkeypatch.setattr(runs.manifests, "is_own", lambda name: True)
-    runs.run_all(SEEDS[:1], jobs=1, record=file)
-    assert not file.exists()
+    runs.run_all([TINY], jobs=1, record=file.with_name("own.jsonl"))
+    assert not file.with_name("own.jsonl").exists()
 
 
 def test_weights_of_what_is_on_record_are_trained_again(finished, machine, file, capfd):
@@ -92,33 +86,15 @@ def test_weights_of_what_is_on_record_are_trained_again(finished, machine, file,
     assert "seed 0: on record, trained again for its weights" in capfd.readouterr().err
 
 
-STUDY = """
-import sys; sys.path[:0] = sys.argv[2:]
-from pathlib import Path
-from types import SimpleNamespace
-from tiny import TINY
-from experiments.training import keys, runs
-if __name__ == "__main__":
-    runs.run_all([TINY.replace(seed=seed) for seed in range(4)], jobs=1, record=Path(sys.argv[1]))
-"""
-
-
-def test_a_study_that_is_killed_goes_on_where_it_was(machine, file):
-    def started():
-        command = [sys.executable, "-c", STUDY, str(file), str(Path(__file__).parents[1]), str(Path(__file__).parent)]
-        return subprocess.Popen(command, env=os.environ | {"PYTHONUNBUFFERED": "1"})
-
-    process = started()
-    while not file.exists() or file.read_bytes().count(b"\n") < 1:
-        assert process.poll() is None, "it ended before it was killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+def test_a_study_that_is_interrupted_goes_on_where_it_was(machine, file, monkeypatch):
+    expected = [loop.train(spec) for spec in SEEDS]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, "train", Mock(side_effect=[expected[0], KeyboardInterrupt]))
+        runs.run_all(SEEDS, jobs=1, record=file)
+    assert len(records.lines(file)) == 1
     machine()  # its cache is gone too
-    assert started().wait() == 0
-    lines = records.lines(file)
-    assert len(lines) == 4 == len({line["run"] for line in lines})  # nothing was trained twice
-    assert [line["rows"] for line in lines] == [loop.train(TINY.replace(seed=seed)).rows for seed in range(4)]
+    runs.run_all(SEEDS, jobs=1, record=file)
+    assert [line["rows"] for line in records.lines(file)] == [outcome.rows for outcome in expected]
 
 
 def test_half_a_line_goes_with_the_next_one(finished, file):
@@ -180,9 +156,6 @@ def test_a_line_has_what_each_test_class_scores(finished, file):
     assert counted == run.correct_per_class
 
 
-POWER = 2
-
-
 def test_measurements_of_two_machines_merge_if_they_are_equal(finished, file):
     studies.measured(finished[0], spread)
     line = records.lines(file)[-1]
@@ -195,16 +168,12 @@ def test_measurements_of_two_machines_merge_if_they_are_equal(finished, file):
 
 
 def spread(run, power: float = 1.0) -> dict[str, float]:
-    return {"norm": helped(run.embeddings) ** (power * POWER / 2)}
-
-
-def helped(points) -> float:
-    return points.norm(dim=1).mean().item()
+    return {"norm": run.embeddings.norm(dim=1).mean().item() ** power}
 
 
 def test_what_is_measured_on_weights_is_measured_once(finished, machine, file, monkeypatch):
     scored = studies.measured(finished[0], spread, "power=2", power=2.0)
-    assert scored.spec.setting == "power=2" and scored.rows[0]["value"] == helped(finished[0].embeddings) ** 2
+    assert scored.spec.setting == "power=2" and scored.rows[0]["value"] == spread(finished[0])["norm"] ** 2
     machine()
     (run, *_) = runs.run_all(SEEDS, record=file)
     no_training(monkeypatch)
@@ -236,14 +205,15 @@ def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, mo
 def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(machine, file, monkeypatch):
     runs.run_all(SEEDS, jobs=1, record=file.with_name("13_pfml_ablation_proxies.jsonl"))
     machine()
-    trained = []
-    train = loop.train
-    monkeypatch.setattr(loop, "train", lambda spec, **how: trained.append(spec.seed) or train(spec, **how))
+    train = Mock(wraps=loop.train)
+    monkeypatch.setattr(loop, "train", train)
     before = EXECUTION.run(SEEDS, jobs=1)
-    assert trained == [0, 1, 2] and {("run" in line) for line in records.lines(file)} == {False}
+    assert [call.args[0].seed for call in train.mock_calls] == [0, 1, 2] and {
+        ("run" in line) for line in records.lines(file)
+    } == {False}
     assert not any(run.from_cache or run.stale for run in before)
     machine()
-    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    no_training(monkeypatch)
     finished = EXECUTION.run(SEEDS)
     assert [run.rows for run in finished] == [run.rows for run in before]
     assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
@@ -301,9 +271,6 @@ def test_runs_of_another_machine_may_deviate_singly_and_not_all_to_one_side():
         assert checking.difference(lines, alike, lines) == message
 
 
-# --- versions ---
-
-
 def test_outdated_runs_are_shown_marked_and_not_trained(outdated, file, monkeypatch):
     no_training(monkeypatch)
     again = runs.run_all(SEEDS, record=file)
@@ -338,7 +305,7 @@ def test_a_line_without_a_version_has_that_of_its_source(finished, machine, file
     assert [(run.stale, run.version, run.mark) for run in runs.run_all(SEEDS, record=file)] == [(False, 2, "ab")] * 3
 
 
-def test_a_measurement_is_found_by_its_stored_name_and_version(finished, machine, file, monkeypatch):
+def test_a_measurement_is_found_by_its_stored_name_and_version_or_that_of_a_table(finished, machine, file, monkeypatch):
     named = records.measurement("spread")(spread)
     try:
         studies.measured(finished[0], named)
@@ -349,15 +316,14 @@ def test_a_measurement_is_found_by_its_stored_name_and_version(finished, machine
         assert runs._asks_for_weights(lambda run: studies.measured(run, newer), run)
     finally:
         del spread.measurement
-
-
-def test_an_older_measurement_has_the_name_that_a_table_gives_it(monkeypatch):
     asked = ["dmlrepro.evidence.results._counts", {"together": False}]
     assert records.asked_by({"asked": [*asked, "814d64176ed03b59"]}) == ["correct_per_class", {"together": False}, 1]
     assert records.asked_by({"asked": [*asked, "0" * 16]}) is None and records.asked_by({"derived": "x"}) is None
 
 
-def test_a_check_trains_a_sample_of_each_kind_and_compares(finished, file, machine, capsys):
+def test_a_check_trains_a_sample_of_each_kind_and_names_tables_of_another_search(
+    finished, file, machine, capsys, monkeypatch
+):
     runs.run_all([UNTRAINED], record=file)
     machine()
     assert cli.main(["records", "check", "--jobs", "1"]) == 0
@@ -365,6 +331,9 @@ def test_a_check_trains_a_sample_of_each_kind_and_compares(finished, file, machi
     assert sum("2 of 3 runs trained again, the same" in line for line in printed) == 1 and len(printed) == 2
     assert cli.main(["records", "check", "--jobs", "1", "untrained"]) == 0
     assert capsys.readouterr().out.startswith("untrained, supervised, whole network: 1 of 1 runs")
+    monkeypatch.setattr(searches, "outdated", lambda: {"small/10.csv": ["PFML--x.json"]})
+    assert cli.main(["records", "check", "no kind"]) == 1
+    assert "results/small/10.csv rests on another search than PFML--x.json is now" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rounding", [None, "0" * 16])
@@ -393,22 +362,13 @@ def test_a_check_refuses_what_trains_something_else(
     assert differ in capsys.readouterr().out
 
 
-def test_tables_that_rest_on_another_search_are_named(finished, capsys, monkeypatch):
-    monkeypatch.setattr(searches, "outdated", lambda: {"small/10.csv": ["PFML--x.json"]})
-    assert cli.main(["records", "check", "no kind"]) == 1
-    assert "results/small/10.csv rests on another search than PFML--x.json is now" in capsys.readouterr().out
-
-
-def test_digests_on_record_are_committed_and_find_runs_without_images(monkeypatch, tmp_path):
+def test_digests_on_record_are_committed_and_hold_for_the_folder_of_data_that_they_were_made_of(monkeypatch, tmp_path):
     ignored = subprocess.run(["git", "check-ignore", "-q", "data/digests.json"], cwd=repository_root())
     assert ignored.returncode == 1
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     assert keys.digest_of_data("cub-subset", 0.0, 0, None).startswith("cub-subset:19403bee")
     with pytest.raises(FileNotFoundError):
         keys.digest_of_data("cub-subset", 0.37, 0, None)
-
-
-def test_a_process_keeps_a_digest_of_the_folder_of_data_that_it_was_made_of(monkeypatch, tmp_path):
     official_layouts.write_cub(tmp_path, {1: 2, 101: 2})
     spec, data = TINY.replace(dataset="cub-subset", images_per_class=None), []
     for folder in (tmp_path, tmp_path / "absent"):  # where the digest on record counts

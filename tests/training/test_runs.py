@@ -16,7 +16,7 @@ import pytest
 import torch
 from tiny import TINY
 
-from experiments import files, progress
+from experiments import progress
 from experiments.files import FullDisk
 from experiments.networks import backbones
 from experiments.training import cache, keys, loop, runs, scheduling
@@ -25,7 +25,8 @@ from experiments.training.spec import RunSpec
 
 
 def test_a_run_is_trained_once(empty_cache, monkeypatch):
-    first = runs.run(TINY)
+    with torch.no_grad():  # where it is asked for does not matter
+        first = runs.run(TINY)
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     again = runs.run(TINY.replace(method="another label"))
     assert (first.from_cache, again.from_cache) == (False, True)
@@ -56,7 +57,6 @@ def _dies_with_seed_0(key, spec, *_):
 
 
 def test_runs_that_fail_stop_no_other_and_are_listed_at_the_end(empty_cache, monkeypatch):
-    """The system kills the process of one, and another diverges."""
     specs = [TINY, TINY.replace(lr=1e30, seed=1, method="Fast"), TINY.replace(seed=2)]
     with monkeypatch.context() as deadly, pytest.raises(MemoryError) as failed:
         deadly.setattr(runs, "train_into_cache", _dies_with_seed_0)  # pickled by name: workers have the true one
@@ -67,11 +67,6 @@ def test_runs_that_fail_stop_no_other_and_are_listed_at_the_end(empty_cache, mon
     assert diverged.startswith("  Fast glyphs seed 1: ") and "lower lr or loss_lr" in diverged
     finished = runs.run(specs[2])
     assert finished.from_cache and finished.rows == loop.train(specs[2]).rows
-
-
-def test_a_run_that_is_asked_for_without_gradients_is_trained_all_the_same(empty_cache):
-    with torch.no_grad():
-        assert not runs.run(TINY).from_cache
 
 
 def test_the_error_has_the_type_of_what_is_no_divergence(empty_cache):
@@ -100,15 +95,11 @@ def test_out_of_memory_is_one_line_with_the_remedy(empty_cache, monkeypatch, err
     assert "\n" not in str(raised.value)
 
 
-def test_the_key_depends_on_what_matters():
-    key = keys.key_of(TINY)
+def test_the_key_depends_on_what_matters_and_not_on_a_field_that_asks_for_nothing(monkeypatch):
+    key, as_dict = keys.key_of(TINY), RunSpec.as_dict
     assert keys.key_of(TINY.replace(method="label", setting="x=1")) == key
     for change in ({"seed": 1}, {"lr": 2e-3}, {"loss_options": {"temperature": 0.2}}, {"label_noise": 0.1}):
         assert keys.key_of(TINY.replace(**change)) != key
-
-
-def test_a_field_that_asks_for_nothing_is_not_in_the_key_and_a_zero_is(monkeypatch):
-    key, as_dict = keys.key_of(TINY), RunSpec.as_dict
     for value in (None, False, {}, ()):
         monkeypatch.setattr(RunSpec, "as_dict", lambda spec, value=value: as_dict(spec) | {"later": value})
         assert keys.key_of(TINY) == key
@@ -181,29 +172,11 @@ def test_a_killed_notebook_leaves_no_result_and_no_worker(empty_cache):
     assert list((empty_cache / "runs").glob("*/result.json")) == []
 
 
-# what only a machine with GPUs reaches
-
-
 @pytest.fixture
 def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X")
-
-
-def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many(two_gpus, monkeypatch):
-    asked = []
-
-    def do_all(parallel, alone, workers, *_):
-        asked.append((len(parallel), len(alone), workers))
-        return {key: ValueError("not trained") for key in parallel | alone}
-
-    monkeypatch.setattr(scheduling, "do_all", do_all)
-    small = [TINY.replace(seed=seed, lr=1e-9) for seed in range(3)]
-    for jobs in (None, 2):
-        with pytest.raises(ValueError, match="not trained"):
-            runs.run_all([*small, small[0].replace(threads=None)], jobs=jobs)
-    assert asked == [(0, 4, 0), (3, 1, 2)]
 
 
 def test_on_gpus_training_is_repeatable_and_torch_is_left_as_it_was(two_gpus, monkeypatch):
@@ -224,10 +197,24 @@ def test_on_gpus_training_is_repeatable_and_torch_is_left_as_it_was(two_gpus, mo
         torch.set_deterministic_debug_mode("default")
 
 
-def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus, monkeypatch):
+def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many_and_keys_do_not_depend_on_threads(
+    two_gpus, monkeypatch
+):
     before = keys.key_of(TINY.replace(threads=None))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert keys.key_of(TINY.replace(threads=None)) == before
+    asked = []
+
+    def do_all(parallel, alone, workers, *_):
+        asked.append((len(parallel), len(alone), workers))
+        return {key: ValueError("not trained") for key in parallel | alone}
+
+    monkeypatch.setattr(scheduling, "do_all", do_all)
+    small = [TINY.replace(seed=seed, lr=1e-9) for seed in range(3)]
+    for jobs in (None, 2):
+        with pytest.raises(ValueError, match="not trained"):
+            runs.run_all([*small, small[0].replace(threads=None)], jobs=jobs)
+    assert asked == [(0, 4, 0), (3, 1, 2)]
 
 
 def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp_path, monkeypatch):
@@ -243,38 +230,21 @@ def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp
     assert keys.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != run_keys[0]
 
 
-# damage
-
-
-DAMAGE = {
-    "a cut tensor": (lambda run: os.truncate(run / "arrays.safetensors", 99), "arrays.safetensors: not what"),
-    "an empty record": (lambda run: (run / "result.json").write_text(""), "result.json: not what SHA256SUMS lists"),
-    "no sums": (lambda run: (run / files.SUMS).unlink(), "its checksums cannot be compared"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_run_is_named_set_aside_and_trained_anew(name, empty_cache):
-    damage, reason = DAMAGE[name]
+def test_a_damaged_run_and_one_under_anothers_key_are_set_aside_and_trained_anew(empty_cache):
     whole = runs.run(TINY)
-    damage(whole.folder)
-    with pytest.warns(UserWarning, match=f"{whole.key} is damaged .*({reason}).*{whole.key}.damaged and made anew"):
+    os.truncate(whole.folder / "arrays.safetensors", 99)
+    reason = "arrays.safetensors: not what"
+    with pytest.warns(UserWarning, match=f"{whole.key} is damaged .*{reason}.*{whole.key}.damaged and made anew"):
         again = runs.run(TINY)
     assert again.rows == whole.rows and not again.from_cache
     assert torch.equal(again.embeddings, loop.train(TINY).embeddings[""])
     assert runs.run(TINY).from_cache
     assert {path.name for path in again.folder.parent.iterdir()} == {whole.key, f"{whole.key}.damaged"}
-
-
-def test_a_run_under_anothers_key_is_not_taken(empty_cache):
     mine, other = runs.run(TINY), runs.run(TINY.replace(seed=1))
     shutil.rmtree(mine.folder)
     shutil.copytree(other.folder, mine.folder)
     with pytest.warns(UserWarning, match="are not those of its key"):
         assert runs.run(TINY).rows == mine.rows
-
-
-# weights
 
 
 def test_two_files_for_one_tag_are_two_keys(empty_cache, tmp_path, monkeypatch):

@@ -1,10 +1,11 @@
 """The search: it finds the best, continues where it was stopped, and never looks at the test set."""
 
-import dataclasses
+import functools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ def scored(monkeypatch, shared_cache):
     return seen
 
 
-def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tmp_path, scored):
+def test_a_search_is_16_trials_on_one_fold_the_spec_first_and_the_best_four_on_the_other_two(tmp_path, scored):
     record = search.search(TINY, RANGES, tmp_path / "whole.json")
     assert len(scored) == 24
     assert [model.fold for model in scored] == [0] * 16 + [1, 2] * 4
@@ -53,6 +54,11 @@ def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tm
     assert chosen["options"] == record["trials"][chosen["trial"]]["options"]
     assert chosen["default"] == scores[0][0] < chosen["median"] < chosen["best"] == max(first[0] for first in scores)
     assert chosen["best"] > 0.85, "it hardly looks for the best"
+    assert record["trials"][0]["options"] == {"lr": 1e-3, "temperature": pytest.approx(1 / 9)}
+    assert scored[0].loss_options == {"temperature": 1 / 9}
+    assert scored[0].replace(loss_options={}) == TINY.replace(seed=protocols.TUNING_SEED, fold=0, folds=3)
+    outside = search.standing(TINY.replace(lr=1.0), RANGES | {"margin": Range(0, 1)})
+    assert outside == {"temperature": pytest.approx(1 / 9)}, "what is outside or absent is no trial's value"
 
 
 def test_rates_that_are_given_are_tried_in_their_order_and_judged_by_the_metric_that_is_named(tmp_path, scored):
@@ -81,14 +87,10 @@ def with_curves(tmp_path, monkeypatch, rates):
     return search.search(spec, ranges, tmp_path / "curves.json", **how)
 
 
-def test_a_trial_counts_with_its_best_evaluation_which_says_how_many_epochs_to_train(tmp_path, monkeypatch):
-    record = with_curves(tmp_path, monkeypatch, [4e-3])
-    assert [trial["scores"] for trial in record["trials"]] == [[0.9], [0.8]]
-    assert record["found"]["options"] == {"lr": 1e-3, "epochs": 4} and not search.at_an_end(record)
-
-
-def test_a_longer_grid_continues_a_search_on_the_same_device(tmp_path, monkeypatch):
+def test_a_trial_counts_with_its_best_evaluation_and_a_longer_grid_continues_on_the_same_device(tmp_path, monkeypatch):
     first = with_curves(tmp_path, monkeypatch, [4e-3])
+    assert [trial["scores"] for trial in first["trials"]] == [[0.9], [0.8]]
+    assert first["found"]["options"] == {"lr": 1e-3, "epochs": 4} and not search.at_an_end(first)
     with monkeypatch.context() as elsewhere, pytest.raises(ValueError, match=r"2 of 3 trials.*--again"):
         elsewhere.setattr(search.keys, "device_name", lambda: "another")
         with_curves(tmp_path, elsewhere, [4e-3, 2e-4])
@@ -107,15 +109,6 @@ def test_two_searches_of_one_file_are_one(tmp_path, scored):
     with ThreadPoolExecutor(2) as pool:
         first, second = (future.result() for future in [pool.submit(one), pool.submit(one)])
     assert first == second and len(scored) == 24
-
-
-def test_trial_0_is_the_spec_as_it_stands(tmp_path, scored):
-    record = search.search(TINY, RANGES, tmp_path / "whole.json")
-    assert record["trials"][0]["options"] == {"lr": 1e-3, "temperature": pytest.approx(1 / 9)}
-    assert scored[0].loss_options == {"temperature": 1 / 9}
-    assert scored[0].replace(loss_options={}) == TINY.replace(seed=protocols.TUNING_SEED, fold=0, folds=3)
-    outside = search.standing(TINY.replace(lr=1.0), RANGES | {"margin": Range(0, 1)})
-    assert outside == {"temperature": pytest.approx(1 / 9)}, "what is outside or absent is no trial's value"
 
 
 def test_all_rates_follow_the_networks_but_those_that_are_fixed():
@@ -169,7 +162,9 @@ def test_an_interrupted_search_goes_on_where_it_was_stopped(stop, tmp_path, monk
     assert search.search(TINY, RANGES, tmp_path / "a.json", trials=2) == record
 
 
-def test_another_search_replaces_a_complete_one_on_request_and_when_it_is_complete(tmp_path, monkeypatch, scored):
+def test_another_search_replaces_a_complete_one_on_request_alone_and_an_edited_one_is_refused_by_name(
+    tmp_path, monkeypatch, scored
+):
     path = tmp_path / "a.json"
     search.search(TINY, RANGES, path)
     before = path.read_bytes()
@@ -179,11 +174,6 @@ def test_another_search_replaces_a_complete_one_on_request_and_when_it_is_comple
             search.search(TINY.replace(steps=5), RANGES, path, again=True)
     assert path.read_bytes() == before
     assert search.search(TINY.replace(steps=5), RANGES, path, again=True)["begun"]["spec"]["steps"] == 5
-
-
-def test_an_edited_search_is_refused_by_name(tmp_path, scored):
-    path = tmp_path / "a.json"
-    search.search(TINY, RANGES, path)
     made = json.loads(path.read_text())
     made["trials"][3]["scores"][0] += 0.1
     path.write_text(json.dumps(made, indent=1) + "\n")
@@ -194,51 +184,35 @@ def test_an_edited_search_is_refused_by_name(tmp_path, scored):
         search.search(TINY, RANGES, path)
 
 
-def test_trials_are_scored_on_validation_classes_only_and_leave_the_cache(tmp_path, monkeypatch):
+def test_trials_are_scored_by_their_runs_which_leave_the_cache(tmp_path, monkeypatch):
+    """tests/test_search.py shows that no row of the test set is read."""
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
-    trained, run_all = [], runs.run_all
-
-    def without_test_rows(specs):
-        trained.extend(specs)
-        return [
-            dataclasses.replace(run, rows=[row for row in run.rows if row["metric"].startswith("val ")])
-            for run in run_all(specs, jobs=1)
-        ]
-
-    monkeypatch.setattr(runs, "run_all", without_test_rows)
+    run_all = Mock(side_effect=functools.partial(runs.run_all, jobs=1))
+    monkeypatch.setattr(runs, "run_all", run_all)
     record = search.search(TINY, RANGES, tmp_path / "a.json", trials=2, finalists=1)
+    trained = [spec for call in run_all.mock_calls for spec in call.args[0]]
     assert [(spec.fold, spec.folds, spec.seed) for spec in trained] == [(f, 3, 10_000) for f in (0, 0, 1, 2)]
     assert all(0 < score < 1 for trial in record["trials"] for score in trial["scores"])
     assert {"MAP@R", "R@1", "R@8", "RP", "P@1", "mAP@1000"} <= record["trials"][0]["metrics"][0].keys()
     assert not list((tmp_path / "runs").iterdir())
-
-    monkeypatch.setattr(runs, "run_all", run_all)
     model = search.on_thirds(TINY)[0]
     assert runs.run(model).metric("val MAP@R") == record["trials"][0]["scores"][0]
 
 
-def test_trials_are_judged_as_the_methods_own_runs_are():
+def test_trials_are_judged_as_the_methods_own_runs_are_and_keep_their_curves_on_request(shared_cache):
     last = search.on_thirds(TINY.replace(keep_history=True, eval_every=2))[1]
     assert (last.fold, last.keep_history, last.eval_every, last.restore_best) == (1, False, None, False)
     best = search.on_thirds(TINY.replace(restore_best=True, eval_every=2, patience=3, monitor="MAP@R"))[1]
     assert (best.restore_best, best.eval_every, best.patience) == (True, 2, 3)
-
-
-def test_curves_of_trials_are_kept_on_request(shared_cache):
-    spec = TINY.replace(keep_history=True, eval_every=2, steps=4)
-    assert not any(fold.keep_history or fold.eval_every for fold in search.on_thirds(spec))
-    metrics = search.validation_metrics(search.on_thirds(spec, curves=True)[:1])[0]
+    curves = search.on_thirds(TINY.replace(keep_history=True, eval_every=2, steps=4), curves=True)
+    metrics = search.validation_metrics(curves[:1])[0]
     assert metrics["R@1 at step 4"] == metrics["R@1"] and 0 < metrics["MAP@R at step 2"] < 1
 
 
 def test_a_trial_is_scored_on_the_weights_that_its_runs_leave_behind(monkeypatch):
     row = {"selection": "last", "metric": "val MAP@R", "value": 0.1}
-    others = [
-        {"selection": "val_best", "value": 0.2},
-        {"metric": "MAP@R", "value": 0.3},
-        {"network": "teacher", "value": 0.4},
-    ]
-    run = SimpleNamespace(spec=TINY, rows=[row, *(row | other for other in others)])
+    others = ({"selection": "val_best"}, 0.2), ({"metric": "MAP@R"}, 0.3), ({"network": "teacher"}, 0.4)
+    run = SimpleNamespace(spec=TINY, rows=[row, *(row | other | {"value": value} for other, value in others)])
     best = SimpleNamespace(spec=TINY.replace(restore_best=True, eval_every=1), rows=run.rows)
     monkeypatch.setattr(runs, "run_all", lambda models: [run, best])
     monkeypatch.setattr(cache, "forget", lambda models: None)
@@ -258,38 +232,12 @@ def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     assert not any(cache.folder_of(keys.key_of(model)).exists() for model in models)
 
 
-# a protocol's own search
-
-
-def test_a_protocol_scores_every_trial_on_all_its_folds(monkeypatch, tmp_path):
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
-    seen = []
-
-    def score(models):
-        seen.append([model.fold for model in models])
-        rate = torch.tensor(models[0].loss_lr["*"]).log10().item()
-        return [{"MAP@R": 1 - (rate + 2) ** 2 / 36}] * 4
-
-    monkeypatch.setattr(search, "validation_metrics", score)
-    ranges = BASELINES["ProxyNCA++"].search_space
-    record = search.by_protocol(TINY, ranges, "mlrc", 20)
-    assert seen == [[0, 1, 2, 3]] * 20 and len(record["trials"]) == 20
-    best, top = search.best_of(TINY, record), max(record["trials"], key=lambda trial: trial["scores"][0])
-    assert top["scores"][0] > 0.95
-    assert (best.seed, best.fold, best.lr) == (TINY.seed, None, TINY.lr)
-    assert best.loss_lr == {"*": top["options"]["loss_lr"]}
-    assert best.loss_options == {"temperature": top["options"]["temperature"]}
-    monkeypatch.setattr(search, "validation_metrics", lambda models: pytest.fail("searched again"))
-    assert search.by_protocol(TINY, ranges, "mlrc", 20) == record
-
-
 def test_a_search_needs_trials_and_folds():
     ranges = BASELINES[TINY.method].search_space
     with pytest.raises(ValueError, match="trials must be positive, got 0"):
         search.by_protocol(TINY, ranges, "mlrc", 0)
-    for name in ("conventional", "roth"):
-        with pytest.raises(ValueError, match=f"'{name}' has no validation classes.*or one of mlrc, ccp_early_stopping"):
-            search.by_protocol(TINY, ranges, name, 2)
+    with pytest.raises(ValueError, match=r"'roth' has no validation classes.*or one of mlrc, ccp_early_stopping"):
+        search.by_protocol(TINY, ranges, "roth", 2)
 
 
 def test_a_choice_near_an_end_of_its_range_is_named():
