@@ -163,9 +163,6 @@ def _is_learned(part: Part) -> bool:
     return part.kind == "noninferiority" and part.baselines[0].methods == {START}
 
 
-# --- tables for which a claim is false --------------------------------------------------------------------------------
-
-
 def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
     """{what is wrong: a table}: everything equal, a part reversed, the subject or all methods at a floor or below the
     pretrained features, a collapsed embedding, an end of a range not measured, four seeds, another network. What is

@@ -138,9 +138,6 @@ def test_what_left_no_traceback_is_told_by_the_end_of_its_log(tmp_path):
     assert told == ["15 runs", "16_x.seed1", "16_x.seed2"]
 
 
-# what is committed: notebooks with their outputs, and nothing of the machine that executed them
-
-
 def executed(*tags: str) -> nbformat.NotebookNode:
     """A notebook as papermill leaves it: a cell with parameters, one that prints and warns."""
     made = notebook("steps = 1", "print(steps)")

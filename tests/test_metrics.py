@@ -219,9 +219,6 @@ def test_long_work_shows_a_bar_on_a_terminal(monkeypatch):
         assert ("ranking" in stream.getvalue()) == shown
 
 
-# The metric of batches
-
-
 def batches(embeddings, labels, ids=None, size=7):
     parts = [embeddings, labels] + ([] if ids is None else [ids])
     return zip(*(part.split(size) for part in parts))
@@ -402,9 +399,6 @@ def test_a_vector_without_direction_is_named_instead_of_ranked_by_index(length, 
             metrics.nearest(embeddings, 1, distance="euclidean")
 
 
-# Clustering and groups
-
-
 def test_nmi_of_clear_clusters_and_of_one():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 3
@@ -455,9 +449,6 @@ def test_similarity_correlation_equals_numpy(seed):
     actual = metrics.similarity_correlation(torch.tensor(similarity), torch.tensor(labels))
     assert actual == pytest.approx(expected, abs=1e-12)
     assert metrics.similarity_correlation(torch.tensor(-2.0 * same), torch.tensor(labels)) == pytest.approx(-1)
-
-
-# Geometry
 
 
 def unit(vectors):

@@ -36,8 +36,6 @@ def test_the_store_golden_values_and_specs_stay(name):
     assert invariants.differences(name) == []
 
 
-# --- damage ---
-
 TABLE = "13_pfml_ablation_proxies"
 
 

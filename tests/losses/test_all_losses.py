@@ -299,8 +299,6 @@ def test_dtypes(name, dtype):
             assert again(narrow, second) == expected
 
 
-# What a batch may be
-
 PAIRS = {"Contrastive", "XBM", "Triplet", "MultiSimilarity", "Margin"}
 MINED = {"Triplet", "MultiSimilarity", "Margin"}
 NOTHING = {"one sample": PAIRS, "all alone": MINED, "one class": MINED}  # where no pair or triplet applies

@@ -174,9 +174,6 @@ def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():
     assert slope.tolist() == [[1.0, 1.0]]  # at norm 1 it is still the identity
 
 
-# greedy k-center
-
-
 def exhaustive(pool, centers, k):
     """Algorithm 2 for one class, over all candidates in order, with squared distances of integers: exact."""
     picks, chosen = [], [c.tolist() for c in centers]

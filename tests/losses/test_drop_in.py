@@ -77,9 +77,6 @@ def test_a_loss_without_labels_takes_the_other_embeddings_in_either_place(name):
             loss(*arguments)
 
 
-# Mined pairs and past embeddings: against pytorch-metric-learning's own loss of the same equation.
-
-
 def test_contrastive_loss_with_mined_pairs_and_past_embeddings_is_the_librarys():
     (x, past), y, old = (normalize(batch(seed)) for seed in (1, 2)), LABELS, LABELS.roll(3)
     ours, theirs = losses.CCPContrastive(), pml.ContrastiveLoss(0.0, 0.3841)
@@ -137,9 +134,6 @@ def test_proxies_may_stand_where_past_embeddings_do(name):
             loss(x, y, **arguments)
 
 
-# Printing and loading
-
-
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"JointProxy", "ProxyAnchorNivMF"}))
 def test_a_printed_loss_shows_its_hyperparameters_and_so_does_its_copy(name):
     options, made_by = {}, getattr(losses, name)
@@ -167,9 +161,6 @@ def test_parameters_alone_load_strictly(name):
             assert torch.equal(ours, loaded)
             copied.copy_(loaded)
     assert call(loss, batch(2)) == call(goes_on, batch(2))
-
-
-# Short names: one table, which has every public loss, and imports nothing before it is asked
 
 
 def test_every_public_loss_has_one_short_name():

@@ -20,9 +20,6 @@ MARGINS = {"positive_margin": 0.05, "negative_margin": 0.6}
 SHARPNESS = {"alpha": 0.7, "beta": 4.0, "delta": 0.3}
 
 
-# --- the equations, one pair at a time --------------------------------------------------------------------------------
-
-
 def distance(a, b):
     """1 - cos."""
     return 1 - (a @ b) / (a.norm() * b.norm())

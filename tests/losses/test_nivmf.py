@@ -185,9 +185,6 @@ def test_low_concentrations_are_warned_of_once():
             ProbabilisticProxyLoss(3, 64, **options)(z, y)
 
 
-# Against what the distances mean.
-
-
 @pytest.mark.parametrize("scale", (1e-3, 1.0, 30.0, 1e4))
 @pytest.mark.parametrize("dim", (2, 16, 512))
 def test_kl_and_bhattacharyya_are_never_negative_and_vanish_at_equality(dim, scale):
@@ -212,9 +209,6 @@ def test_the_exact_jacobian_integrates_to_one_and_the_papers_does_not(dim, seed)
     assert (heuristic > 2).all()
     if dim == 3:
         assert heuristic[-1].item() == pytest.approx(790.845, abs=1e-3)
-
-
-# Precision, edges, state.
 
 
 @pytest.mark.parametrize("scale", (1.0, 1e4))

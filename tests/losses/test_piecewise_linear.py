@@ -119,9 +119,6 @@ def test_duplicates_leave_orthonormal_bases_and_a_finite_loss(copies):
     assert value.isfinite() and z.grad.isfinite().all() and all(p.grad.isfinite().all() for p in loss.parameters())
 
 
-# the loss
-
-
 def literal_similarity(x, y, basis, n_alpha, n_beta):
     """s'(x, y) (Eqs. 2-4), the piece through y."""
     difference = x - y

@@ -43,9 +43,6 @@ def test_weights_are_drawn_from_torch(name):
     assert not any(torch.equal(first[key], other[key]) for key in drawn)
 
 
-# Looking at a loss
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("look", ["eval", "no_grad", "inference_mode"])
@@ -88,9 +85,6 @@ def test_only_a_training_batch_sets_the_scale(distance):
     assert loss.embedding_scale.item() == pytest.approx(expected)
     loss(1e-3 * x, LABELS)
     assert loss.embedding_scale.item() == pytest.approx(expected)
-
-
-# Activation checkpointing
 
 
 def recomputed(function, *given):
@@ -186,9 +180,6 @@ def test_a_call_is_kept_no_longer_than_its_graph(name):
     assert len(_state._calls) == before
 
 
-# Copies
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("twin", ["deepcopy", "pickle", "state"])
 def test_a_copy_goes_on_as_the_loss_does(name, twin):
@@ -226,9 +217,6 @@ def test_the_memory_moves_with_the_loss():
     other.load_state_dict(loss.state_dict())
     assert torch.equal(other.memory, loss.memory) and loss.memory.any()
     assert loss.to("meta").memory.is_meta
-
-
-# Averages
 
 
 class Model(nn.Module):
