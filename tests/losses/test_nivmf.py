@@ -12,17 +12,11 @@ from spheres import quadrature
 from torch import nn
 
 from dmlrepro import vmf
-from dmlrepro.losses import nivmf
+from dmlrepro.losses import NormSoftmax, nivmf
 from dmlrepro.losses.nivmf import JointProxyLoss, ProbabilisticProxyLoss
 
 B, C, D = 5, 4, 6
-ISOTROPIC = {
-    "cosine": nivmf.cosine_distance,
-    "l2": nivmf.l2_distance,
-    "el_vmf": nivmf.el_vmf_distance,
-    "bhattacharyya": nivmf.bhattacharyya_distance,
-    "kl": nivmf.kl_distance,
-}
+ISOTROPIC = {name: getattr(nivmf, f"{name}_distance") for name in ("cosine", "l2", "el_vmf", "bhattacharyya", "kl")}
 
 
 def generator(seed=0):
@@ -327,31 +321,7 @@ def test_quadratic_normalizers_reach_the_distances(normalizer, fit, monkeypatch)
     close(nivmf.kl_distance(z, p, normalizer, "printed"), printed)
 
 
-class Anchor(nn.Module):
-    """A deterministic loss that records what it is given."""
-
-    def __init__(self, *shape):
-        super().__init__()
-        self.proxies = nn.Parameter(torch.zeros(*shape))
-
-    def forward(self, embeddings, labels):
-        self.seen = embeddings
-        return -(embeddings * self.proxies[labels]).sum(1).mean()
-
-
 def test_joint_loss_is_equation_7_with_shared_proxies_registered_once():
-    z, _, _, y = batch(5)
-    z = z.float()
-    probabilistic = ProbabilisticProxyLoss(C, D, "kl")
-    joint = JointProxyLoss(probabilistic, Anchor(C, D), omega=0.3)
-    expected = probabilistic(z, y) - 0.3 * (vmf.direction(z) * probabilistic.proxies[y]).sum(1).mean()
-    torch.testing.assert_close(joint(z, y), expected)
-    torch.testing.assert_close(joint.deterministic.seen.norm(dim=1), torch.ones(B))
-    assert [name for name, _ in joint.named_parameters()] == ["probabilistic.proxies", "probabilistic.log_temperature"]
-    assert not any(name.startswith("deterministic") for name in joint.state_dict())
-
-
-def test_joint_loss_with_proxy_anchor():
     from pytorch_metric_learning import losses
 
     z, _, _, y = batch(5)
@@ -363,12 +333,16 @@ def test_joint_loss_with_proxy_anchor():
     assert nivmf.cosine_distance(means, joint.proxies).diag().max() < -0.999
     reference = losses.ProxyAnchorLoss(C, D, margin=0.2, alpha=16)
     reference.proxies.data.copy_(probabilistic.proxies)
-    twin = copy.deepcopy(probabilistic)
+    twin, seen = copy.deepcopy(probabilistic), []
+    joint.deterministic.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     value = joint(z.bfloat16(), y)
+    torch.testing.assert_close(seen[0].norm(dim=1), torch.ones(B))
     torch.testing.assert_close(value, twin(z.bfloat16(), y) + 3 * reference(z.bfloat16().float(), y))
     assert probabilistic.proxies.dtype == torch.float32  # that library casts a loss's proxies in place
     value.backward()
     assert probabilistic.proxies.grad.isfinite().all()
+    assert [name for name, _ in joint.named_parameters()] == ["probabilistic.proxies", "probabilistic.log_temperature"]
+    assert not any(name.startswith("deterministic") for name in joint.state_dict())
 
 
 EYE = torch.eye(3)
@@ -394,15 +368,10 @@ EYE = torch.eye(3)
         (lambda: ProbabilisticProxyLoss(3, 64, normalizer="quadratic"), r"normalizer.*128 or 512, got 64"),
         (lambda: ProbabilisticProxyLoss(3, 4, variant="released", jacobian="exact"), r'jacobian="exact".*released'),
         (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), nn.Linear(4, 3), 1.0), r"deterministic.*proxies.*None"),
-        (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), Anchor(3, 5), 1.0), r"deterministic.*\(3, 4\).*\(3, 5\)"),
-        (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), Anchor(3, 4), -1.0), r"omega.*-1"),
+        (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), NormSoftmax(3, 5), 1.0), r"deterministic.*\(3, 5\)"),
+        (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), NormSoftmax(3, 4), -1.0), r"omega.*-1"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_squared_distances_below_one_and_of_a_point_to_itself():
-    points = torch.tensor([[0.1, 0.0], [0.1, 0.3]], dtype=torch.float64)
-    torch.testing.assert_close(nivmf.l2_distance(points, points), torch.tensor([[0.0, 0.09], [0.09, 0.0]]).double())

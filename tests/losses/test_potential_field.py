@@ -1,4 +1,4 @@
-"""The sparse energy against Eqs. 1-6 written out per pair, and what must not break it."""
+"""The sparse energy against Eqs. 1-6 over all pairs, and what must not break it."""
 
 import math
 
@@ -20,44 +20,30 @@ from dmlrepro.losses.potential_field import (
 
 def decaying(alpha, delta, delta_rep):
     """Eqs. 1 and 2."""
-    return (
-        lambda r: -1 / delta**alpha if r < delta else -1 / r**alpha,
-        lambda r: 1 / r**alpha if r < delta_rep else 1 / delta_rep**alpha,
-    )
+    return lambda r: -r.clamp_min(delta).pow(-alpha), lambda r: r.clamp_max(delta_rep).pow(-alpha)
 
 
 def logarithmic(delta, delta_rep):
     """The limits of (psi + 1) / alpha and (psi - 1) / alpha in Eqs. 1 and 2 as alpha -> 0."""
-    return (
-        lambda r: r.log() if r >= delta else math.log(delta),
-        lambda r: -r.log() if r < delta_rep else -math.log(delta_rep),
-    )
+    return lambda r: r.clamp_min(delta).log(), lambda r: -r.clamp_max(delta_rep).log()
 
 
 def contrastive(delta, delta_rep, repulsion):
     """Supp. Eq. 8 and the two readings of its repulsion."""
     repel = {
-        "hinge": lambda r: (delta_rep - r) ** 2 if r < delta_rep else 0.0,
-        "capped": lambda r: -(r**2) if r < delta_rep else -(delta_rep**2),
+        "hinge": lambda r: (delta_rep - r).clamp_min(0).square(),
+        "capped": lambda r: -r.clamp_max(delta_rep).square(),
     }
-    return lambda r: delta**2 if r < delta else r**2, repel[repulsion]
-
-
-def psi_at(i, points, labels, potentials):
-    """Eqs. 3-5 at point i, its own term left out."""
-    attract, repel = potentials
-    total = torch.zeros((), dtype=points.dtype)
-    for j in range(len(points)):
-        if j != i:
-            r = (points[i] - points[j]).norm()
-            total = total + (attract(r) if labels[i] == labels[j] else repel(r))
-    return total
+    return lambda r: r.clamp_min(delta).square(), repel[repulsion]
 
 
 def literal(points, labels, potentials):
-    """Eq. 6: value and gradient."""
+    """Eq. 6 by autograd through all N x N distances, in float64, own terms left out: value and gradient."""
     points = points.detach().double().requires_grad_()
-    energy = sum(psi_at(i, points, labels, potentials) for i in range(len(points)))
+    r = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    same = labels[:, None] == labels
+    other, same = ~same, same.fill_diagonal_(False)
+    energy = potentials[0](r[same]).sum() + potentials[1](r[other]).sum()
     return energy.item(), torch.autograd.grad(energy, points)[0]
 
 
@@ -96,20 +82,8 @@ def test_equals_the_equations(case, seed, tile, monkeypatch):
     monkeypatch.setattr(close_pairs, "_CHUNK", 8 * tile)
     energy, options, potentials = CASES[case]
     points, labels = sample(seed)
-    expected = literal(points, labels, potentials)
-    assert_same(computed(points, labels, energy, **options), expected, 1e-12)
-    single = points.float()
-    assert_same(computed(single, labels, energy, **options), literal(single, labels, potentials), 1e-5)
-
-
-def dense_reference(points, labels, alpha, delta):
-    """Eq. 6 by autograd through all N x N distances, in float64."""
-    points = points.detach().double().requires_grad_()
-    r = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    same = labels[:, None] == labels
-    other, same = ~same, same.fill_diagonal_(False)
-    energy = r[other].clamp_max(delta).pow(-alpha).sum() - r[same].clamp_min(delta).pow(-alpha).sum()
-    return energy.item(), torch.autograd.grad(energy, points)[0]
+    for some, tolerance in ((points, 1e-12), (points.float(), 1e-5)):
+        assert_same(computed(some, labels, energy, **options), literal(some, labels, potentials), tolerance)
 
 
 def clustered(n, dim, clusters, spread, classes, seed=0):
@@ -124,9 +98,8 @@ def clustered(n, dim, clusters, spread, classes, seed=0):
 def test_equals_the_dense_form_at_size(clusters, spread):
     """1,500 points: several tiles of the real size, in spatial order, with few and with many close pairs."""
     points, labels = clustered(1500, 32, clusters, spread, classes=180)
-    assert_same(computed(points, labels), dense_reference(points, labels, 3, 0.2), 1e-9)
-    single = points.float()
-    assert_same(computed(single, labels), dense_reference(single, labels, 3, 0.2), 1e-5)
+    for some, tolerance in ((points, 1e-9), (points.float(), 1e-5)):
+        assert_same(computed(some, labels), literal(some, labels, decaying(3, 0.2, 0.2)), tolerance)
 
 
 def test_gradcheck():
@@ -225,20 +198,16 @@ def test_detached_sources_and_mean():
 
 @pytest.mark.parametrize(
     ("field", "potentials"),
-    [
-        (decaying_field(2, 0.4), decaying(2, 0.4, 0.4)),
-        (contrastive_field(0.4), contrastive(0.4, 0.4, "hinge")),
-    ],
+    [(decaying_field(2, 0.4), decaying(2, 0.4, 0.4)), (contrastive_field(0.4), contrastive(0.4, 0.4, "hinge"))],
 )
 def test_class_potential_and_force(field, potentials):
     points, labels = sample(6, dim=2)
-    locations = sample(7, dim=2)[0]
-    potential, force = class_potential(locations, points, labels, 1, field)
-    for location, psi, pull in zip(locations.requires_grad_(), potential, force):
-        everything = torch.cat([location[None], points])
-        expected = psi_at(0, everything, torch.cat([torch.tensor([1]), labels]), potentials)
-        assert psi.item() == pytest.approx(expected.item())
-        assert torch.allclose(pull, -torch.autograd.grad(expected, locations)[0].sum(0))
+    locations = sample(7, dim=2)[0].requires_grad_()
+    potential, force = class_potential(locations.detach(), points, labels, 1, field)
+    r = (locations[:, None] - points).norm(dim=2)
+    expected = torch.where(labels == 1, potentials[0](r), potentials[1](r)).sum(1)
+    torch.testing.assert_close(potential, expected)
+    torch.testing.assert_close(force, -torch.autograd.grad(expected.sum(), locations)[0])
 
 
 LOSSES = [PotentialFieldLoss, ContrastivePotentialLoss]
@@ -258,7 +227,7 @@ def test_loss_is_the_energy_of_batch_and_proxies(Loss):
     actual = torch.autograd.grad(loss(embeddings, labels), [embeddings, loss.proxies])
     sizes = classes.bincount()  # of the value the least is taken off, which pairs have within and beyond the radii
     same = int((sizes * (sizes - 1)).sum())
-    attract, repel = (potential(torch.tensor(r, dtype=torch.float64)) for potential, r in zip(potentials, (0.1, 3.0)))
+    attract, repel = (potential(torch.tensor(r).double()).item() for potential, r in zip(potentials, (0.1, 3.0)))
     value -= attract * same + repel * (len(classes) * (len(classes) - 1) - same)
     assert loss(embeddings, labels).item() == pytest.approx(value, rel=1e-5)
     assert loss(10 * embeddings, labels).item() == pytest.approx(value, rel=1e-5)
