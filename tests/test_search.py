@@ -14,15 +14,8 @@ from experiments.pfml import methods as pfml
 from experiments.pfml import retrieval as pfml_retrieval
 from experiments.training import protocols, runs
 
-TINY = {
-    "protocol": "mlrc",
-    "search_trials": 3,
-    "embedding_size": 8,
-    "steps": 2,
-    "seeds": 2,
-    "batch_size": 16,
-    "threads": 1,
-}
+TINY = {"protocol": "mlrc", "search_trials": 3, "embedding_size": 8}
+TINY |= {"steps": 2, "seeds": 2, "batch_size": 16, "threads": 1}
 NOTEBOOK_10 = pfml_retrieval, TINY | {"methods": ["untrained", "PFML", "MultiSimilarity"]}
 NOTEBOOK_20 = nivmf_retrieval, TINY | {"methods": ["EL-nivMF", JOINT], "samples": 1}
 
@@ -47,9 +40,7 @@ def searched(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "notebook, values, records",
-    [(*NOTEBOOK_10, pfml.METHODS), (*NOTEBOOK_20, METHODS)],
-    ids=["10", "20"],
+    "notebook, values, records", [(*NOTEBOOK_10, pfml.METHODS), (*NOTEBOOK_20, METHODS)], ids=["10", "20"]
 )
 def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
     notebook, values, records, searched, monkeypatch
