@@ -22,15 +22,6 @@ def test_its_small_case_runs(name):
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
-def test_k_center_refuses_other_picks(monkeypatch):
-    benchmark = import_module("k_center")
-    search = benchmark.greedy_k_center
-    wrong = lambda p, c, k: search(p, c, k) if p.ndim == 3 else search(c, p, k)  # noqa: E731
-    monkeypatch.setattr(benchmark, "greedy_k_center", wrong)
-    with pytest.raises(AssertionError, match="other picks"):
-        benchmark.search(benchmark.Search(20, pool=4), torch.device("cpu"))
-
-
 def test_a_set_that_is_missing_is_left_out(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     benchmark = import_module("loop")
@@ -75,10 +66,3 @@ def test_searches_are_timed_against_float64(monkeypatch):
     monkeypatch.setattr(retrieval, "_searched_by_faiss", backwards)
     with pytest.raises(AssertionError, match="gives other measures"):
         benchmark.measure("small", small, torch.device("cpu"))
-
-
-def test_forms_of_a_tail_differ_in_what_is_trained_alone():
-    benchmark = import_module("tail")
-    forms = {name: spec.as_dict() for name, spec in benchmark.forms_of("small", dataset="cub-subset").items()}
-    assert {key for key in forms["tail"] if forms["tail"][key] != forms["whole"][key]} == {"train_from", "cached_views"}
-    assert [forms[name]["train_from"] for name in ("tail", "whole", "head")] == ["fire6", None, "head"]
