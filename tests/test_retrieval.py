@@ -166,22 +166,6 @@ def test_every_route_gives_the_same_bytes(kind):
             assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_few_candidates_of_a_list_need_their_exact_distance(monkeypatch):
-    """Relevant items and others that float32 may have put on the wrong side of one another."""
-    generator = torch.Generator().manual_seed(2)
-    points, labels = torch.randn(9000, 64, generator=generator), torch.randint(180, (9000,), generator=generator)
-    asked, exactly = [], retrieval._halves
-    monkeypatch.setattr(
-        retrieval, "_halves", lambda points, *pairs: asked.append(len(pairs[0])) or exactly(points, *pairs)
-    )
-    anew = ranked_anew(monkeypatch)
-    measured = retrieval.retrieval_per_query(
-        points[:50], labels[:50], (800,), points, labels, query_ids=range(50), gallery_ids=range(9000)
-    )
-    assert len(measured["R@800"]) == 50 and not anew
-    assert 0 < sum(asked) < 50 * 20
-
-
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_products_that_round_further_are_not_searched_with(precision, monkeypatch):
     points, anew = torch.randn(2400, 8), ranked_anew(monkeypatch)
