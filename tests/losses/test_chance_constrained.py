@@ -1,6 +1,5 @@
-"""Pair losses between samples and proxies against their definitions written out per pair, and greedy k-center."""
+"""Pair losses between samples and proxies against their definitions over all pairs, and greedy k-center."""
 
-import itertools
 import math
 
 import pytest
@@ -19,63 +18,46 @@ from dmlrepro.losses.chance_constrained import (
 )
 
 
-def clipped(vector):
-    return vector / vector.norm() if vector.norm() > 1 else vector
+def clipped(vectors):
+    return vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1)
 
 
-def pairs_of(embeddings, labels, proxies, proxy_labels):
-    """(sample, other side, whether of one class) of every pair, or of every pair within the batch."""
-    for i, (x, y) in enumerate(zip(embeddings, labels.tolist())):
-        if proxies is None:
-            others = [(z, c) for j, (z, c) in enumerate(zip(embeddings, labels.tolist())) if j != i]
-        else:
-            others = list(zip(proxies, proxy_labels.tolist()))
-        for z, c in others:
-            yield i, clipped(x), clipped(z), c == y
+def compared(embeddings, labels, proxies, proxy_labels):
+    """Both sides and (B, P), whether a pair is of one class, or of two; or all pairs within the batch."""
+    others, classes = (embeddings, labels) if proxies is None else (proxies, proxy_labels)
+    same = labels[:, None] == classes
+    return clipped(embeddings), clipped(others), same.clone().fill_diagonal_(False) if proxies is None else same, ~same
 
 
 def contrastive(form, positive_margin, negative_margin, reduction):
     def loss(*batch):
-        sums, violated, count, zero = [0.0, 0.0], [0, 0], 0, batch[0].sum() * 0
-        for _, x, z, same in pairs_of(*batch):
-            apart = (x - z).norm() if form == "c2" else 1 - x @ z
-            far = negative_margin if form == "c2" else 1 - negative_margin
-            hinge = torch.relu(apart - positive_margin if same else far - apart)
-            sums[not same] += hinge
-            violated[not same] += int(hinge > 0)
-            count += 1
+        a, b, same, other = compared(*batch)
+        apart = (a[:, None] - b).norm(dim=2) if form == "c2" else 1 - a @ b.T
+        far = negative_margin if form == "c2" else 1 - negative_margin
+        parts = (apart[same] - positive_margin).relu(), (far - apart[other]).relu()
         if reduction == "nonzero":
-            return zero + sums[0] / max(violated[0], 1) + sums[1] / max(violated[1], 1)
-        return zero + (sums[0] + sums[1]) / (len(batch[0]) if reduction == "per_sample" else count)
+            return sum(part.sum() / (part > 0).sum().clamp_min(1) for part in parts)
+        return torch.cat(parts).sum() / len(a) if reduction == "per_sample" else torch.cat(parts).mean()
 
     return loss
 
 
 def triplet(margin, reduction):
     def loss(*batch):
-        total, violated, count = batch[0].sum() * 0, 0, 0
-        for _, pairs in itertools.groupby(pairs_of(*batch), key=lambda pair: pair[0]):
-            pairs = list(pairs)
-            positives, negatives = (
-                [(x - z).norm() for _, x, z, same in pairs if same == want] for want in (True, False)
-            )
-            for near, far in itertools.product(positives, negatives):
-                hinge = torch.relu(near - far + margin)
-                total, violated, count = total + hinge, violated + int(hinge > 0), count + 1
-        return total / max(violated if reduction == "nonzero" else count, 1)
+        a, b, same, other = compared(*batch)
+        apart = (a[:, None] - b).norm(dim=2)
+        hinges = (apart[:, :, None] - apart[:, None, :] + margin)[same[:, :, None] & other[:, None, :]].relu()
+        return hinges.sum() / ((hinges > 0).sum() if reduction == "nonzero" else len(hinges))
 
     return loss
 
 
 def multi_similarity(alpha, beta, base):
     def loss(*batch):
-        terms = []
-        for _, pairs in itertools.groupby(pairs_of(*batch), key=lambda pair: pair[0]):
-            pairs = list(pairs)
-            near = sum((-alpha * (x @ z - base)).exp() for _, x, z, same in pairs if same)
-            far = sum((beta * (x @ z - base)).exp() for _, x, z, same in pairs if not same)
-            terms.append(sum(torch.log1p(s) / k for s, k in ((near, alpha), (far, beta)) if torch.is_tensor(s)))
-        return batch[0].sum() * 0 + sum(terms) / len(terms)
+        a, b, same, other = compared(*batch)
+        near = ((-alpha * (a @ b.T - base)).exp() * same).sum(1).log1p() / alpha
+        far = ((beta * (a @ b.T - base)).exp() * other).sum(1).log1p() / beta
+        return (near + far).mean()
 
     return loss
 
@@ -167,7 +149,7 @@ def test_a_reduction_that_triplets_lack_is_named():
 def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():
     generator = torch.Generator().manual_seed(0)
     x, y = (1.5 * torch.randn(200, 3, dtype=torch.float64, generator=generator) for _ in range(2))
-    assert all(torch.allclose(inside, clipped(one), atol=1e-15) for inside, one in zip(clip_to_unit_ball(x), x))
+    torch.testing.assert_close(clip_to_unit_ball(x), clipped(x), rtol=0, atol=1e-15)
     assert ((clip_to_unit_ball(x) - clip_to_unit_ball(y)).norm(dim=1) <= (x - y).norm(dim=1) + 1e-12).all()
     on_the_sphere = torch.tensor([[1.0, 0.0]], requires_grad=True)
     slope = torch.autograd.grad(clip_to_unit_ball(on_the_sphere).sum(), on_the_sphere)[0]
