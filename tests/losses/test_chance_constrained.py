@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from device_work import LargestTensor
@@ -158,16 +159,11 @@ def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():
 
 def exhaustive(pool, centers, k):
     """Algorithm 2 for one class, over all candidates in order, with squared distances of integers: exact."""
-    picks, chosen = [], [c.tolist() for c in centers]
+    picks, pool, centers = [], pool.numpy(), centers.numpy()
     for _ in range(k):
-        radii = {
-            i: min(sum((a - b) ** 2 for a, b in zip(pool[i].tolist(), v)) for v in chosen)
-            for i in range(len(pool))
-            if i not in picks
-        }
-        best = next(i for i, radius in radii.items() if radius == max(radii.values()))
-        picks.append(best)
-        chosen.append(pool[best].tolist())
+        radii = ((pool[:, None] - np.concatenate([centers, pool[picks]])) ** 2).sum(2).min(1)
+        radii[picks] = -1
+        picks.append(radii.argmax().item())  # of equal ones the first
     return picks
 
 
