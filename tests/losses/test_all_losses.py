@@ -22,8 +22,6 @@ C, D, B = 13, 64, 12
 
 
 class Given(nn.Module):
-    """A loss that is given proxies, with proxies."""
-
     def __init__(self, loss):
         super().__init__()
         self.loss, self.proxies = loss, nn.Parameter(torch.randn(C, D))
@@ -47,10 +45,7 @@ CASES = {
     **{name: (losses.NivMF, {"distance": name, **NARROW}) for name in nivmf.DEFAULTS},
     "l2": (losses.NivMF, {"distance": "l2", "temperature": 100.0, **NARROW}),  # at 1 it is flat here
     "el_nivmf, released": (losses.NivMF, {"distance": "el_nivmf", "variant": "released", **NARROW}),
-    "MFCont, regularised": (
-        losses.MFCont,
-        {"positive_margin": 0.02, "negative_margin": 0.9, "regularization": 1.0},
-    ),
+    "MFCont, regularised": (losses.MFCont, {"negative_margin": 0.9, "regularization": 1.0}),
     "MFCWMS, paper": (losses.MFCWMS, {"averaging": "paper", "regularization": 1.0}),
     "MFNCA": (losses.MFNCA, {"averaging": "paper"}),
     "CWMS": (losses.CWMS, {"beta": 20.0, "delta": 0.2}),
@@ -339,6 +334,9 @@ def test_bad_batches_are_named(name):
         (z, y[:3], "labels must be integers of shape"),
         (z, y[:, None], "labels must be integers of shape"),
         (z, y - 1, "labels must be at least 0, found -1"),
+        (z.numpy(), y, r"pass torch.as_tensor\(embeddings\)"),
+        *((z, wrong, r"must be a torch tensor, got .*; pass torch.as_tensor\(labels\)") for wrong in (y.numpy(), None)),
+        *((z, wrong, "labels must be integers, got torch") for wrong in (y.float(), y > 1)),
     ]
     if needs(CASES.get(name, CASES["PFML"])[0]):
         bad.append((z, y + C - 3, r"labels must lie in \[0, 13\), found 13"))
@@ -412,9 +410,7 @@ def test_a_size_or_an_option_out_of_its_range_is_named(name):
 def test_parameter_groups_have_every_parameter_once(name):
     loss = ALL[name]()
     grouped = [p for group in loss.parameter_groups(1e-3) for p in group["params"]]
-    expected = [
-        p for p in loss.parameters() if p is not getattr(loss if isinstance(loss, Given) else None, "proxies", 0)
-    ]
+    expected = (loss.loss if isinstance(loss, Given) else loss).parameters()
     assert sorted(map(id, grouped)) == sorted(map(id, expected))
     assert all(group["lr"] > 0 and group["weight_decay"] == 0 for group in loss.parameter_groups(1e-3))
 

@@ -35,19 +35,6 @@ def test_the_call_of_pytorch_metric_learning_is_understood(name):
     assert all(built(name)(x, y.to(d)) == expected for d in (torch.uint8, torch.int8, torch.int16, torch.int32))
 
 
-@pytest.mark.parametrize("name", LABELLED)
-def test_what_is_no_tensor_of_integers_is_told_what_to_pass(name):
-    x, y = batch().detach(), LABELS
-    for labels in (y.tolist(), y.numpy(), None):
-        with pytest.raises(ValueError, match=r"labels must be a torch tensor, got .*; pass torch.as_tensor\(labels\)"):
-            built(name)(x, labels)
-    with pytest.raises(ValueError, match=r"pass torch.as_tensor\(embeddings\)"):
-        built(name)(x.numpy(), y)
-    for labels in (y.float(), y > 1):
-        with pytest.raises(ValueError, match="labels must be integers, got torch"):
-            built(name)(x, labels)
-
-
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_a_loss_has_no_meaning_for_is_named(name):
     x, loss = batch(), built(name)
