@@ -35,7 +35,6 @@ def train(kind: str, cache: Path) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> str:
-    """What a process that succeeds has printed."""
     printed = process.communicate()[0]
     assert process.returncode == 0, printed
     return printed

@@ -22,7 +22,6 @@ POSITIVE += ("inter_class_distance", "steps", "relative_spread")
 
 
 def rows(method, values, setting="", metric="R@1", **context) -> list[dict]:
-    """Tidy rows of one cell, one per seed."""
     base = {"paper": "pfml", "experiment": "x", "profile": "small", "dataset": "cub-subset", "backbone": "conv4"}
     base |= {"dim": 64, "protocol": "conventional", "selection": "last", "step": 100}
     return [
@@ -43,7 +42,6 @@ def everywhere(test: ClaimTest) -> list[str]:
 
 
 def tuned(test: ClaimTest) -> dict[str, int]:
-    """As many trials for every method that a test names."""
     return {method: 24 for method, *_ in _cells(test, test.parts)}
 
 
@@ -85,7 +83,6 @@ def _cells(test: ClaimTest, parts: tuple[Part, ...]) -> list[tuple[str, str, str
 
 
 def ends_of(cell: Cell) -> list[Cell]:
-    """The levels a cell needs: both ends of a range."""
     ends = [value if isinstance(value, tuple) else (value,) for value in cell.settings.values()]
     return [Cell(cell.method, dict(zip(cell.settings, levels))) for levels in itertools.product(*ends)]
 
@@ -159,7 +156,6 @@ def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
 
 
 def _is_learned(part: Part) -> bool:
-    """Whether it asks that its subject improves over the network that it began with."""
     return part.kind == "noninferiority" and part.baselines[0].methods == {START}
 
 

@@ -72,7 +72,6 @@ def car_names(count: int) -> np.ndarray:
 
 
 def write_sop(root: Path, train: dict[int, int], test: dict[int, int]) -> Path:
-    """Stanford_Online_Products with the blank-separated tables Ebay_train.txt and Ebay_test.txt."""
     folder = root / "Stanford_Online_Products"
     image_id = 0
     for part, sizes in (("train", train), ("test", test)):
@@ -120,7 +119,6 @@ def write_omniglot(root: Path, background: dict[str, int], evaluation: dict[str,
 
 
 def drawing(number: int, drawer: int) -> bytes:
-    """A black square on white whose place depends on the character and whose size on the drawer."""
     pixels = np.full((105, 105), 255, np.uint8)
     start = 5 + 10 * (number % 5)
     pixels[start : start + 30 + drawer, start : start + 30 + drawer] = 0

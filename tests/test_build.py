@@ -56,7 +56,6 @@ def started_build(repository: Path) -> subprocess.Popen:
 
 
 def built(repository: Path) -> str:
-    """What a build that succeeds has printed."""
     process = started_build(repository)
     printed = process.communicate(timeout=300)[0]
     assert process.returncode == 0, printed
@@ -122,7 +121,6 @@ def test_a_second_build_says_for_whom_it_waits(repository):
 
 @pytest.fixture
 def published(repository):
-    """The same with a table in the build and in results/, whose files are as they were saved."""
     (repository / "build" / "slow").unlink()
     for folder in (repository / "build" / "quick", repository / "results" / "quick"):
         folder.mkdir(parents=True)

@@ -15,7 +15,6 @@ MAGNET = "30_meanfield_magnet"
 
 
 def said(arguments, capsys) -> str:
-    """What a command that refuses its arguments says."""
     assert cli.main([str(argument) for argument in arguments]) == 2
     return capsys.readouterr().err
 

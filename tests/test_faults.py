@@ -61,7 +61,6 @@ def repository(tmp_path):
 
 
 def ran(folder: Path, *command: object) -> subprocess.CompletedProcess:
-    """Of Python in a folder with the code; what it says is all in stdout."""
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     environment = os.environ | {"PYTHONPATH": str(folder)}
     return subprocess.run([sys.executable, *map(str, command)], cwd=folder, env=environment, **how)

@@ -42,7 +42,6 @@ def mapped(build=lambda: iter([ARRAY[:1], ARRAY[1:]]), key: object = "key") -> n
 
 
 def only(folder: Path, pattern: str = "[!.]*") -> Path:
-    """What a folder has, but for hidden lock files."""
     (path,) = folder.glob(pattern)
     return path
 

@@ -129,7 +129,6 @@ def test_what_left_no_traceback_is_told_by_the_end_of_its_log(tmp_path):
 
 
 def executed(*tags: str) -> nbformat.NotebookNode:
-    """A notebook as papermill leaves it: a cell with parameters, one that prints and warns."""
     made = notebook("steps = 1", "print(steps)")
     made.metadata["papermill"] = made.cells[1].metadata["papermill"] = {"duration": 2.0}
     made.cells[0].metadata["tags"] = list(tags)

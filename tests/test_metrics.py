@@ -283,7 +283,6 @@ def test_bad_batches_are_named(embeddings, labels, ids, message):
 
 
 def test_it_is_a_metric_of_torchmetrics():
-    """Called, it gives the measures of a batch; a collection, pickling and cloning take it as any other."""
     embeddings, labels = random_set(0)
     metric = metrics.RetrievalMetric((1,), sync_on_compute=True)
     collection = torchmetrics.MetricCollection([metric.clone()])

@@ -142,7 +142,6 @@ def prose(cells) -> str:
 
 
 def counted(notebook) -> dict[str, int]:
-    """What LIMITS are about, of what a reader sees before the appendix."""
     ids = [cell.get("id") for cell in notebook.cells]
     cells = notebook.cells[: ids.index("appendix")] if "appendix" in ids else notebook.cells
     text = prose(cells)

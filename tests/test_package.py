@@ -33,7 +33,6 @@ losses.NormSoftmax(4, 8)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of a copy of the sources, so that nothing is written beside them."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("dmlrepro", "experiments"):  # of which the wheel must hold one
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -12,7 +12,6 @@ ROUTES = ("faiss", "torch", "float64")
 
 
 def take(route, patch):
-    """Rank galleries of any size by one of the three routes."""
     patch.setattr(retrieval, "SMALLEST_SEARCH", math.inf if route == "float64" else 0)
     patch.setattr(retrieval, "LONGEST_LIST", 1)
     patch.setattr(retrieval, "FAISS_CANDIDATES", 10**6 if route == "faiss" else 0)

@@ -66,7 +66,6 @@ def test_a_state_goes_on_on_the_gpu_and_comes_from_the_cpu(name):
 
 
 def test_samplers():
-    """The same batches, wherever labels and neighbours are."""
     labels, neighbours = torch.arange(40) % 8, torch.arange(40).view(8, 5).repeat_interleave(5, dim=0)
 
     def batches(device):

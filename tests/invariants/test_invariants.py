@@ -40,7 +40,6 @@ TABLE = "13_pfml_ablation_proxies"
 
 @pytest.fixture
 def copied(tmp_path, monkeypatch):
-    """A repository with a copy of results/."""
     for name in ("pyproject.toml", "dmlrepro", "notebooks", "data", "tests"):
         (tmp_path / name).symlink_to(repository_root() / name)
     shutil.copytree(repository_root() / "results", tmp_path / "results")

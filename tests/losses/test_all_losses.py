@@ -175,7 +175,6 @@ def test_torch_func_grad(name):
 
 
 def assert_same_in(batches, plain, traced, tolerance=1e-10):
-    """The values and gradients of a loss and of what a compiler made of it, over batches."""
     moves = False
     for which, z, second in batches:
         found = []
@@ -242,7 +241,6 @@ def test_export(name):
 
 
 def test_class_vectors_are_proxies():
-    """Of every loss that has vectors of classes, or, as PLM has, of what takes their place."""
     for name, make in ALL.items():
         loss = make()
         vectors = [p for p in loss.parameters() if p.ndim > 1 and D in p.shape and min(p.shape) > 1]
@@ -279,7 +277,6 @@ def test_a_loss_made_on_the_meta_device_takes_a_state(name):
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtypes(name, dtype):
-    """Half precision computes in float32, within autocast and without; float64 stays."""
     loss, z, second = case(name, torch.float32)
     narrow = z.detach().to(dtype).requires_grad_()
     wide = torch.float64 if dtype == torch.float64 else torch.float32

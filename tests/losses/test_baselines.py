@@ -109,7 +109,6 @@ def make(name, seed=0, **settings):
 
 
 def assert_equals(expected, loss, embeddings, labels):
-    """Value, and gradients of embeddings and parameters, are those of the value that is expected."""
     value, points = loss(embeddings, labels), [embeddings, *loss.parameters()]
     slopes = [torch.autograd.grad(of, points, materialize_grads=True) for of in (value, expected)]
     for actual, wanted in zip((value, *slopes[0]), (expected, *slopes[1]), strict=True):

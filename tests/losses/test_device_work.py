@@ -47,7 +47,6 @@ def test_operations_and_waits_of_a_step(loss, operations, waits):
 
 
 def tiles_of_a_gpu(monkeypatch, gigabytes, scale=1):
-    """The sizes of tiles that a GPU of so much memory has, for a problem made `scale` times as small."""
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: type("", (), {"total_memory": gigabytes * 2**30})
     )

@@ -26,7 +26,6 @@ WHOLE = sorted(set(LABELLED) - PAIRS)
 
 @pytest.mark.parametrize("name", LABELLED)
 def test_the_call_of_pytorch_metric_learning_is_understood(name):
-    """Arguments by place and by name, and labels of every integer dtype."""
     x, y = batch(), LABELS
     expected = built(name)(x, y)
     assert expected.isfinite()

@@ -32,7 +32,6 @@ def averages(labels, classes):
 
 
 def apart(pairs):
-    """Without the diagonal."""
     return pairs[~torch.eye(len(pairs), dtype=torch.bool)]
 
 
@@ -140,7 +139,6 @@ def built(name, seed=0, averaging="released", dtype=torch.float64, classes=5, di
 
 
 def computed(loss, x, labels):
-    """Value, and gradients of embeddings and mean fields."""
     points = [x.detach().clone().requires_grad_(), *loss.parameters()]
     value = loss(points[0], labels)
     return value, torch.autograd.grad(value, points)

@@ -28,7 +28,6 @@ def double(values):
 
 
 def batch(seed=0, size=B, num_classes=C, dim=D, scale=3.0):
-    """Embeddings, proxies, concentrations, labels."""
     g = generator(seed)
     z, p = (scale * torch.randn(n, dim, dtype=torch.float64, generator=g) for n in (size, num_classes))
     k = 0.5 + 4 * torch.rand(num_classes, dim, dtype=torch.float64, generator=g)
@@ -219,7 +218,6 @@ def test_float32_distances_equal_float64(dim, scale):
 @pytest.mark.parametrize("distance", nivmf.DEFAULTS)
 @pytest.mark.parametrize(("size", "num_classes", "dim"), [(4, 3, 2), (1, 1, 8), (4, 3, 128)])
 def test_value_and_gradients_at_the_edges_are_finite(distance, size, num_classes, dim):
-    """Zero, tiny and enormous embeddings; one class; one sample; two dimensions."""
     torch.manual_seed(0)
     loss = ProbabilisticProxyLoss(num_classes, dim, distance, num_samples=1)
     z = torch.randn(size, dim, generator=generator())

@@ -20,7 +20,6 @@ from dmlrepro.losses.nivmf import DEFAULTS, ProbabilisticProxyLoss
 
 
 def trained(name, steps=1, seed=0):
-    """A loss after some training batches."""
     loss = built(name, seed)
     for step in range(steps):
         call(loss, batch(step))
