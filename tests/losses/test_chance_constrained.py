@@ -8,15 +8,8 @@ import torch
 from device_work import LargestTensor
 
 from dmlrepro import metrics
-from dmlrepro.losses.chance_constrained import (
-    ProxyContrastiveLoss,
-    ProxyMultiSimilarityLoss,
-    ProxyTripletLoss,
-    clip_to_unit_ball,
-    covering_radius,
-    greedy_k_center,
-    projection_penalty,
-)
+from dmlrepro.losses import CCPContrastive, CCPMultiSimilarity, CCPTriplet
+from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center, projection_penalty
 
 
 def clipped(vectors):
@@ -64,15 +57,15 @@ def multi_similarity(alpha, beta, base):
 
 
 CASES = {
-    "c2": (ProxyContrastiveLoss(), contrastive("c2", 0.0, 0.3841, "nonzero")),
-    "c2 margins": (ProxyContrastiveLoss("c2", 0.3, 0.9), contrastive("c2", 0.3, 0.9, "nonzero")),
-    "c2 mean": (ProxyContrastiveLoss("c2", 0.1, 1.2, "mean"), contrastive("c2", 0.1, 1.2, "mean")),
-    "c1": (ProxyContrastiveLoss("c1"), contrastive("c1", 0.0, 0.5, "nonzero")),
-    "c1 per sample": (ProxyContrastiveLoss("c1", 0.1, -0.2, "per_sample"), contrastive("c1", 0.1, -0.2, "per_sample")),
-    "triplet": (ProxyTripletLoss(), triplet(0.0961, "nonzero")),
-    "triplet mean": (ProxyTripletLoss(0.5, "mean"), triplet(0.5, "mean")),
-    "ms": (ProxyMultiSimilarityLoss(), multi_similarity(2.0, 40.0, 0.5)),
-    "ms cars": (ProxyMultiSimilarityLoss(alpha=14.35, beta=75.83, base=0.66), multi_similarity(14.35, 75.83, 0.66)),
+    "c2": (CCPContrastive(), contrastive("c2", 0.0, 0.3841, "nonzero")),
+    "c2 margins": (CCPContrastive("c2", 0.3, 0.9), contrastive("c2", 0.3, 0.9, "nonzero")),
+    "c2 mean": (CCPContrastive("c2", 0.1, 1.2, "mean"), contrastive("c2", 0.1, 1.2, "mean")),
+    "c1": (CCPContrastive("c1"), contrastive("c1", 0.0, 0.5, "nonzero")),
+    "c1 per sample": (CCPContrastive("c1", 0.1, -0.2, "per_sample"), contrastive("c1", 0.1, -0.2, "per_sample")),
+    "triplet": (CCPTriplet(), triplet(0.0961, "nonzero")),
+    "triplet mean": (CCPTriplet(0.5, "mean"), triplet(0.5, "mean")),
+    "ms": (CCPMultiSimilarity(), multi_similarity(2.0, 40.0, 0.5)),
+    "ms cars": (CCPMultiSimilarity(alpha=14.35, beta=75.83, base=0.66), multi_similarity(14.35, 75.83, 0.66)),
 }
 
 
@@ -129,7 +122,7 @@ def test_no_buffer_grows_with_pairs_of_proxies(case):
 
 
 def test_bad_proxies_are_named():
-    loss = ProxyContrastiveLoss()
+    loss = CCPContrastive()
     x, y, p, c = batch_of(0, in_batch=False)
     for arguments, message in (
         ((x, y, p[:, :2], c), r"proxies \(ref_emb\) must have shape \(P, 3\)"),
@@ -144,7 +137,7 @@ def test_bad_proxies_are_named():
 
 def test_a_reduction_that_triplets_lack_is_named():
     with pytest.raises(ValueError, match="reduction must be one of nonzero, mean"):
-        ProxyTripletLoss(reduction="per_sample")
+        CCPTriplet(reduction="per_sample")
 
 
 def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():

@@ -7,14 +7,7 @@ import pytest
 import torch
 from device_work import LargestTensor
 
-from dmlrepro.losses import mean_field
-from dmlrepro.losses.mean_field import (
-    ClassBalancedContrastiveLoss,
-    ClassWiseMultiSimilarityLoss,
-    MeanFieldClassWiseMultiSimilarityLoss,
-    MeanFieldContrastiveLoss,
-    MeanFieldNCALoss,
-)
+from dmlrepro.losses import CWMS, MFCWMS, MFNCA, Cont, MFCont, mean_field
 
 MARGINS = {"positive_margin": 0.05, "negative_margin": 0.6}
 SHARPNESS = {"alpha": 0.7, "beta": 4.0, "delta": 0.3}
@@ -112,22 +105,21 @@ def with_fields(loss, seed, dtype=torch.float64):
 
 # name -> (loss, its options, its equation of (x, labels, fields, averaging))
 CASES = {
-    "MFCont": (MeanFieldContrastiveLoss, MARGINS, partial(eq_8, **MARGINS)),
+    "MFCont": (MFCont, MARGINS, partial(eq_8, **MARGINS)),
     "MFCont regularised": (
-        *(MeanFieldContrastiveLoss, MARGINS | {"regularization": 0.7}),
+        MFCont,
+        MARGINS | {"regularization": 0.7},
         lambda x, y, m, averaging: eq_8(x, y, m, **MARGINS, averaging=averaging) + 0.7 * regularizer_8(m, 0.6),
     ),
-    "MFCWMS": (MeanFieldClassWiseMultiSimilarityLoss, SHARPNESS, partial(eq_10, **SHARPNESS)),
+    "MFCWMS": (MFCWMS, SHARPNESS, partial(eq_10, **SHARPNESS)),
     "MFCWMS regularised": (
-        *(MeanFieldClassWiseMultiSimilarityLoss, SHARPNESS | {"regularization": 2.0}),
+        MFCWMS,
+        SHARPNESS | {"regularization": 2.0},
         lambda x, y, m, averaging: eq_10(x, y, m, **SHARPNESS, averaging=averaging) + 2 * regularizer_10(m, 4.0, 0.3),
     ),
-    "MFNCA": (MeanFieldNCALoss, {"alpha": 3.0}, partial(eq_21, alpha=3.0)),
-    "Cont": (ClassBalancedContrastiveLoss, MARGINS, lambda x, y, m, averaging: eq_6(x, y, **MARGINS)),
-    "CWMS": (
-        *(ClassWiseMultiSimilarityLoss, SHARPNESS),
-        lambda x, y, m, averaging: eq_9(x, y, **SHARPNESS, averaging=averaging),
-    ),
+    "MFNCA": (MFNCA, {"alpha": 3.0}, partial(eq_21, alpha=3.0)),
+    "Cont": (Cont, MARGINS, lambda x, y, m, averaging: eq_6(x, y, **MARGINS)),
+    "CWMS": (CWMS, SHARPNESS, lambda x, y, m, averaging: eq_9(x, y, **SHARPNESS, averaging=averaging)),
 }
 FIELDS = [name for name in CASES if name.startswith("MF")]
 
@@ -172,7 +164,7 @@ def test_equals_the_equation(name, seed, averaging, monkeypatch):
 def test_eq_8_is_the_resummation_of_eq_6_less_its_unstable_terms(seed):
     """Appendix A.3; only with M_c' in the second hinge, and its sign as it is, does this hold."""
     x, labels = batch(seed, (0, 0, 0, 1, 1, 2, 2, 2))
-    fields = with_fields(MeanFieldContrastiveLoss(3, 3), seed).mean_fields
+    fields = with_fields(MFCont(3, 3), seed).mean_fields
     value = mean_field.mean_field_contrastive(x, labels, fields, **MARGINS, averaging="paper")
     resummation = eq_6(x, labels, **MARGINS, acting=resummed(x, labels, fields))
     unstable = apart(contrastive_terms(**MARGINS)[1](distances(fields, fields))).sum() / 6
@@ -181,11 +173,11 @@ def test_eq_8_is_the_resummation_of_eq_6_less_its_unstable_terms(seed):
 
 
 EXTREME = {
-    "MFCWMS, beta 1000": lambda: MeanFieldClassWiseMultiSimilarityLoss(5, 3, beta=1000.0, regularization=1.0),
-    "MFCWMS, beta 90 and delta 1": lambda: MeanFieldClassWiseMultiSimilarityLoss(5, 3, beta=90.0, delta=1.0),
-    "MFCWMS, alpha 1000": lambda: MeanFieldClassWiseMultiSimilarityLoss(5, 3, alpha=1000.0, beta=1000.0, delta=-1.0),
-    "CWMS, beta 1000": lambda: ClassWiseMultiSimilarityLoss(5, 3, alpha=1000.0, beta=1000.0, averaging="paper"),
-    "MFNCA, alpha 1000": lambda: MeanFieldNCALoss(5, 3, alpha=1000.0),
+    "MFCWMS, beta 1000": lambda: MFCWMS(5, 3, beta=1000.0, regularization=1.0),
+    "MFCWMS, beta 90 and delta 1": lambda: MFCWMS(5, 3, beta=90.0, delta=1.0),
+    "MFCWMS, alpha 1000": lambda: MFCWMS(5, 3, alpha=1000.0, beta=1000.0, delta=-1.0),
+    "CWMS, beta 1000": lambda: CWMS(5, 3, alpha=1000.0, beta=1000.0, averaging="paper"),
+    "MFNCA, alpha 1000": lambda: MFNCA(5, 3, alpha=1000.0),
 }
 
 
@@ -203,7 +195,7 @@ def test_extreme_settings_give_finite_values_and_gradients(name, labels):
 
 
 def test_the_regularizer_is_not_the_rounding_of_a_field_beside_itself():
-    assert MeanFieldNCALoss(5, 3).regularizer() == 0
+    assert MFNCA(5, 3).regularizer() == 0
     fields = torch.randn(200, 64, generator=torch.Generator().manual_seed(0))
     exact = mean_field.class_wise_regularizer(fields.double(), 80.0, 0.8)
     assert 0 < exact < 1e-20  # a field beside itself would add 256 to each row
@@ -211,7 +203,7 @@ def test_the_regularizer_is_not_the_rounding_of_a_field_beside_itself():
 
 
 @pytest.mark.parametrize("regularization", [0.0, 1.0])
-@pytest.mark.parametrize("Loss", [MeanFieldContrastiveLoss, MeanFieldClassWiseMultiSimilarityLoss])
+@pytest.mark.parametrize("Loss", [MFCont, MFCWMS])
 def test_no_buffer_has_all_pairs_of_classes(Loss, regularization, monkeypatch):
     classes, dim, size = 3000, 8, 20
     monkeypatch.setattr(mean_field, "_BLOCK", 100 * classes)
@@ -224,7 +216,7 @@ def test_no_buffer_has_all_pairs_of_classes(Loss, regularization, monkeypatch):
 
 def test_a_delta_that_is_no_cosine_is_named():
     with pytest.raises(ValueError, match="delta is a cosine"):
-        MeanFieldClassWiseMultiSimilarityLoss(3, 4, delta=1.2)
+        MFCWMS(3, 4, delta=1.2)
 
 
 @pytest.mark.parametrize("name", FIELDS)

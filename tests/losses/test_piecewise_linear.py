@@ -8,14 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dmlrepro.losses.piecewise_linear import (
-    CENTRINGS,
-    MEASURES,
-    PiecewiseLinearManifoldLoss,
-    linear_neighborhoods,
-    manifold_similarity,
-    pieces_and_similarity,
-)
+from dmlrepro.losses import PLM
+from dmlrepro.losses import piecewise_linear as plm
+from dmlrepro.losses.piecewise_linear import linear_neighborhoods, manifold_similarity
 from experiments import timing
 
 DEFAULTS = {"n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0, "k": 9, "dim": 3, "quality": 0.9}
@@ -74,7 +69,7 @@ def unit_points(number, size, seed, dtype=torch.float64, classes=6):
     return F.normalize(points.to(dtype), dim=1)
 
 
-@pytest.mark.parametrize(("centring", "measure"), list(product(CENTRINGS, MEASURES)))
+@pytest.mark.parametrize(("centring", "measure"), list(product(plm.CENTRINGS, plm.MEASURES)))
 @pytest.mark.parametrize(("k", "dim", "quality"), [(9, 3, 0.9), (12, 2, 0.7), (5, 5, 0.9), (6, 1, 0.5)])
 def test_pieces_are_those_of_an_svd_per_candidate(centring, measure, k, dim, quality):
     points = unit_points(40, 16, seed=k)
@@ -108,7 +103,7 @@ def test_duplicates_leave_orthonormal_bases_and_a_finite_loss(copies):
     bases, members = linear_neighborhoods(points, 9)
     assert torch.allclose(bases @ bases.mT, torch.eye(3, dtype=bases.dtype).expand(len(points), 3, 3), atol=1e-7)
     assert members.diagonal().all() and (members.sum(1) >= min(copies, 10)).all()
-    loss = PiecewiseLinearManifoldLoss(16, 5)
+    loss = PLM(16, 5)
     z = points.clone().requires_grad_()
     value = loss(z, points)
     value.backward()
@@ -145,7 +140,7 @@ def literal_terms(loss, embeddings, momentum_embeddings, n_alpha, n_beta, delta,
 
 def a_batch(seed=0, number=20, size=8, dtype=torch.float64, proxies=4, **options):
     torch.manual_seed(seed)
-    loss = PiecewiseLinearManifoldLoss(size, proxies, **options)
+    loss = PLM(size, proxies, **options)
     x = unit_points(number, size, seed, classes=3)
     return loss, (2 * x + 0.1 * torch.randn(number, size)).to(dtype), (3 * x).to(dtype)
 
@@ -164,15 +159,15 @@ def test_terms_equal_the_equations(seed, dtype, rel, changed):
     assert loss(z, x).dtype == dtype and loss(z, x).item() == pytest.approx(sum(expected.values()).item(), rel=rel)
 
 
-@pytest.mark.parametrize("centring", CENTRINGS)
+@pytest.mark.parametrize("centring", plm.CENTRINGS)
 @pytest.mark.parametrize("copies", [1, 3])
 def test_pieces_and_similarity_are_those_found_one_after_the_other(centring, copies):
     points = unit_points(30, 8, seed=6).repeat(copies, 1)
     bases, members = linear_neighborhoods(points, 9, centring=centring)
-    at_once = pieces_and_similarity(points, 9, n_alpha=3.0, n_beta=0.7, centring=centring)
+    at_once = plm.pieces_and_similarity(points, 9, n_alpha=3.0, n_beta=0.7, centring=centring)
     assert torch.equal(at_once[0], bases) and torch.equal(at_once[1], members)
     assert torch.allclose(at_once[2], manifold_similarity(points, bases, 3.0, 0.7), atol=1e-7)
-    narrow = pieces_and_similarity(points.float(), 9, n_alpha=3.0, n_beta=0.7, centring=centring)
+    narrow = plm.pieces_and_similarity(points.float(), 9, n_alpha=3.0, n_beta=0.7, centring=centring)
     assert narrow[0].dtype == narrow[2].dtype == torch.float32
     assert torch.allclose(narrow[2].double(), at_once[2], atol=1e-5)
 
@@ -186,8 +181,8 @@ def test_in_float32_the_similarity_is_that_of_float64(kind):
         "far": 100 + unit_points(60, 32, seed=1),
         "planar": unit_points(60, 3, seed=1) @ unit_points(3, 32, seed=2),
     }[kind].float()
-    exact = pieces_and_similarity(points.double(), 9)[2]
-    bases, _, at_once = pieces_and_similarity(points, 9)
+    exact = plm.pieces_and_similarity(points.double(), 9)[2]
+    bases, _, at_once = plm.pieces_and_similarity(points, 9)
     # on a piece the distance across it is the root of the rounding of float64
     assert (at_once - exact).abs().max() < 1e-7 and (manifold_similarity(points, bases) - exact).abs().max() < 5e-7
 
@@ -225,7 +220,7 @@ def test_ablations_of_table_3():
     target = 2 - (members + members.T)
     distances = torch.cdist(F.normalize(z, dim=1), F.normalize(z, dim=1))
     assert loss.terms(z, x)["point"].item() == pytest.approx((target - distances).fill_diagonal_(0).square().sum())
-    whole = PiecewiseLinearManifoldLoss(8, 4, similarity="binary", quality=0.0)
+    whole = PLM(8, 4, similarity="binary", quality=0.0)
     whole.load_state_dict(loss.state_dict())
     rho = F.normalize(whole.proxies.detach().double(), dim=1)
     to_proxies = torch.cdist(F.normalize(x, dim=1), rho)
@@ -273,7 +268,7 @@ def test_memory_is_that_of_the_neighbours():
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        PiecewiseLinearManifoldLoss(8, **options)
+        PLM(8, **options)
 
 
 def test_bad_batches_are_named():

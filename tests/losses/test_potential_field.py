@@ -6,16 +6,8 @@ import pytest
 import torch
 from device_work import LargestTensor
 
-from dmlrepro.losses import close_pairs
-from dmlrepro.losses.potential_field import (
-    ContrastivePotentialLoss,
-    PotentialFieldLoss,
-    class_potential,
-    contrastive_field,
-    contrastive_potential_energy,
-    decaying_field,
-    potential_energy,
-)
+from dmlrepro.losses import CPML, PFML, close_pairs, potential_field
+from dmlrepro.losses.potential_field import contrastive_potential_energy, potential_energy
 
 
 def decaying(alpha, delta, delta_rep):
@@ -198,19 +190,22 @@ def test_detached_sources_and_mean():
 
 @pytest.mark.parametrize(
     ("field", "potentials"),
-    [(decaying_field(2, 0.4), decaying(2, 0.4, 0.4)), (contrastive_field(0.4), contrastive(0.4, 0.4, "hinge"))],
+    [
+        (potential_field.decaying_field(2, 0.4), decaying(2, 0.4, 0.4)),
+        (potential_field.contrastive_field(0.4), contrastive(0.4, 0.4, "hinge")),
+    ],
 )
 def test_class_potential_and_force(field, potentials):
     points, labels = sample(6, dim=2)
     locations = sample(7, dim=2)[0].requires_grad_()
-    potential, force = class_potential(locations.detach(), points, labels, 1, field)
+    potential, force = potential_field.class_potential(locations.detach(), points, labels, 1, field)
     r = (locations[:, None] - points).norm(dim=2)
     expected = torch.where(labels == 1, potentials[0](r), potentials[1](r)).sum(1)
     torch.testing.assert_close(potential, expected)
     torch.testing.assert_close(force, -torch.autograd.grad(expected.sum(), locations)[0])
 
 
-LOSSES = [PotentialFieldLoss, ContrastivePotentialLoss]
+LOSSES = [PFML, CPML]
 
 
 @pytest.mark.parametrize("Loss", LOSSES)
@@ -221,7 +216,7 @@ def test_loss_is_the_energy_of_batch_and_proxies(Loss):
     points = torch.cat([embeddings, loss.proxies.flatten(0, 1)])
     points = points / points.norm(dim=1, keepdim=True)
     classes = torch.cat([labels, torch.arange(4).repeat_interleave(2)])
-    potentials = decaying(3, 0.9, 0.9) if Loss is PotentialFieldLoss else contrastive(0.9, 0.9, "hinge")
+    potentials = decaying(3, 0.9, 0.9) if Loss is PFML else contrastive(0.9, 0.9, "hinge")
     value, point_gradient = literal(points, classes, potentials)
     expected = torch.autograd.grad(points, [embeddings, loss.proxies], point_gradient.float())
     actual = torch.autograd.grad(loss(embeddings, labels), [embeddings, loss.proxies])
@@ -265,7 +260,7 @@ def test_under_adam_a_proxy_as_printed_turns_slower_by_its_norm():
     turned = {}
     for norm in (1.0, 8.0):  # N(0, 1) in 64 dimensions has norm 8
         torch.manual_seed(0)
-        loss = PotentialFieldLoss(4, 64, proxies_per_class=2, proxy_norm=norm)
+        loss = PFML(4, 64, proxies_per_class=2, proxy_norm=norm)
         before = torch.nn.functional.normalize(loss.proxies.detach().clone(), dim=2)
         optimizer = torch.optim.Adam(loss.parameters(), lr=1e-3)
         loss(points, labels).backward()
@@ -315,16 +310,16 @@ def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         potential_energy(points, labels, **options)
     with pytest.raises(ValueError, match=message):
-        PotentialFieldLoss(3, 4, **options)
+        PFML(3, 4, **options)
 
 
 def test_bad_input_is_named():
-    loss = PotentialFieldLoss(3, 4, proxies_per_class=1)
+    loss = PFML(3, 4, proxies_per_class=1)
     loss.proxies.data[0, 0, 0] = math.inf
     with pytest.raises(ValueError, match="proxies"):
         loss(torch.randn(2, 4), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="proxies_per_class must be a whole number from 0 on"):
-        PotentialFieldLoss(3, 4, proxies_per_class=-1)
+        PFML(3, 4, proxies_per_class=-1)
     for points, labels, message in (
         (torch.randn(4), torch.arange(4), "points must be"),
         (torch.ones(4, 2, dtype=torch.int64), torch.arange(4), "points must be"),
