@@ -32,43 +32,21 @@ def random_set(seed, size=40, dim=3, classes=7):
 
 
 def literal_retrieval(queries, labels, gallery=None, gallery_labels=None, distance="cosine"):
-    """One query at a time, the list sorted by (distance, index), each measure as a loop over ranks."""
+    """All pairs in NumPy: each list sorted by (distance, index), every measure by its definition."""
     own = gallery is None
-    queries = queries.double().numpy()
-    gallery = queries if own else gallery.double().numpy()
-    gallery_labels = labels if own else gallery_labels
-    totals, excluded, kept = {}, 0, 0
-    for q in range(len(queries)):
-        ranking = []
-        for g in range(len(gallery)):
-            if own and g == q:
-                continue
-            if distance == "cosine":
-                norms = np.linalg.norm(queries[q]) * np.linalg.norm(gallery[g])
-                d = 1 - queries[q] @ gallery[g] / norms if norms else 1.0
-            else:
-                d = np.linalg.norm(queries[q] - gallery[g])
-            ranking.append((round(d, 9), g))
-        relevant = [int(gallery_labels[g] == labels[q]) for _, g in sorted(ranking)]
-        total = sum(relevant)
-        if total == 0:
-            excluded += 1
+    gallery, gallery_labels = (queries, labels) if own else (gallery, gallery_labels)
+    apart, rows = cdist(queries, gallery, distance).round(9), []
+    if own:
+        np.fill_diagonal(apart, np.inf)
+    for label, ranks in zip(labels, apart.argsort(axis=1, kind="stable")[:, : len(gallery) - own]):
+        relevant = (gallery_labels[ranks] == label).numpy()
+        if not (total := relevant.sum()):
             continue
-        kept += 1
-
-        def average_precision_sum(depth, relevant=relevant):
-            return sum(relevant[k] * sum(relevant[: k + 1]) / (k + 1) for k in range(min(depth, len(relevant))))
-
-        values = {f"R@{k}": float(any(relevant[:k])) for k in KS} | {
-            "P@1": relevant[0],
-            "RP": sum(relevant[:total]) / total,
-            "MAP@R": average_precision_sum(total) / total,
-            "mAP@1000": average_precision_sum(1000) / min(total, 1000),
-            "mAP@1000/class_size": average_precision_sum(1000) / (total + own),
-        }
-        for name, value in values.items():
-            totals[name] = totals.get(name, 0.0) + value
-    return {name: total / kept for name, total in totals.items()} | {"excluded": excluded}
+        precisions = relevant * relevant.cumsum() / np.arange(1, len(relevant) + 1)
+        row = {f"R@{k}": relevant[:k].any() for k in KS} | {"P@1": relevant[0], "RP": relevant[:total].mean()}
+        row |= {"MAP@R": precisions[:total].sum() / total, "mAP@1000": precisions[:1000].sum() / min(total, 1000)}
+        rows.append(row | {"mAP@1000/class_size": precisions[:1000].sum() / (total + own)})
+    return {name: np.mean([row[name] for row in rows]) for name in rows[0]} | {"excluded": len(queries) - len(rows)}
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
@@ -220,9 +198,8 @@ def test_long_work_shows_a_bar_on_a_terminal(monkeypatch):
         assert ("ranking" in stream.getvalue()) == shown
 
 
-def batches(embeddings, labels, ids=None, size=7):
-    parts = [embeddings, labels] + ([] if ids is None else [ids])
-    return zip(*(part.split(size) for part in parts))
+def batches(embeddings, labels, size=7):
+    return zip(embeddings.split(size), labels.split(size))
 
 
 def test_batches_give_what_all_images_at_once_do():
@@ -239,27 +216,20 @@ def test_batches_give_what_all_images_at_once_do():
         metric.compute()
 
 
-def test_an_image_counts_once_by_its_id():
-    embeddings, labels = random_set(0)
-    metric, expected = metrics.RetrievalMetric(), metrics.retrieval(embeddings, labels)
-    order = torch.cat([torch.randperm(40, generator=torch.Generator().manual_seed(0)), torch.arange(5)])
-    for points, classes, ids in batches(embeddings[order], labels[order], order):
-        metric.update(points, classes, ids)
-    assert metric.compute() == expected
-    metric.update(embeddings[:1], labels[:1])
-    with pytest.raises(ValueError, match="ids came with some batches only"):
-        metric.compute()
-
-
 @pytest.mark.parametrize("kind", ["integers", "strings"])
-def test_names_of_any_length_come_back_from_batches(kind):
-    embeddings, labels = random_set(3)
+def test_an_image_counts_once_by_its_id_and_names_of_any_length_come_back(kind):
+    embeddings, labels = random_set(0)
+    ids = torch.arange(40) if kind == "integers" else np.array([f"{row}.jpg" for row in range(40)])
     names = labels if kind == "integers" else np.array([f"{'ö' * (label % 5)}{label}" for label in labels.tolist()])
     metric = metrics.RetrievalMetric()
-    for rows in np.array_split(np.arange(40), 6):
-        metric.update(embeddings[rows], names[rows], [f"{row}.jpg" for row in rows])
+    order = torch.cat([torch.randperm(40, generator=torch.Generator().manual_seed(0)), torch.arange(5)])
+    for rows in order.split(7):
+        metric.update(embeddings[rows], names[rows], ids[rows])
     metric.update(embeddings[:0], [])
     assert metric.compute() == pytest.approx(metrics.retrieval(embeddings, names), abs=1e-12)
+    metric.update(embeddings[:1], names[:1])
+    with pytest.raises(ValueError, match="ids came with some batches only"):
+        metric.compute()
 
 
 @pytest.mark.parametrize(
