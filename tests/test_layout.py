@@ -77,10 +77,6 @@ LOOKED_INTO = {  # the modules of papers that two files import by name when they
 }
 
 
-def test_every_import_exists():
-    assert {target for targets in IMPORTS.values() for target in targets} <= set(FILES)
-
-
 def upwards(name: str) -> set[str]:
     """What a file imports from higher floors, or from its own where it may not."""
     floor = FLOOR[place(name)]  # a new folder needs one

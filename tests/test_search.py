@@ -88,14 +88,6 @@ def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message)
             notebook.Retrieval.configured(given | values)
 
 
-def test_a_method_without_ranges_stops_before_the_first_trial(searched, monkeypatch):
-    without = dataclasses.replace(pfml.METHODS["MultiSimilarity"], search_space=None)
-    monkeypatch.setitem(pfml.METHODS, "MultiSimilarity", without)
-    with pytest.raises(ValueError, match="no search ranges for MultiSimilarity"):
-        pfml_retrieval.retrieval(pfml_retrieval.Retrieval.configured(NOTEBOOK_10[1]))
-    assert searched == []
-
-
 def test_the_settings_are_listed_without_a_search(searched):
     arguments = [text for name in ("protocol", "search_trials", "steps") for text in ("-p", name, str(TINY[name]))]
     assert cli.main(["config", "10", *arguments]) == 0

@@ -360,7 +360,6 @@ EYE = torch.eye(3)
         (lambda: nivmf.nivmf_log_density(EYE, EYE, EYE + 1, "exact", variant="released"), r"jacobian.*released"),
         (lambda: nivmf.el_nivmf_distance(EYE, EYE, EYE + 1, num_samples=0), r"num_samples.*got 0"),
         (lambda: ProbabilisticProxyLoss(3, 1), r"embedding_size.*from 2 on, got 1"),
-        (lambda: ProbabilisticProxyLoss(3, 4, temperature=0.0), r"temperature.*got 0"),
         (lambda: ProbabilisticProxyLoss(3, 4, embedding_scale=0.0), r"embedding_scale.*got 0"),
         (lambda: ProbabilisticProxyLoss(3, 4, concentration=-1.0), r"concentration.*got -1"),
         (lambda: ProbabilisticProxyLoss(3, 64, normalizer="quadratic"), r"normalizer.*128 or 512, got 64"),
