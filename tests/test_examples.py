@@ -1,5 +1,6 @@
-"""Every script of examples/, and the one in the README, runs and trains."""
+"""Every script of examples/, and the one in the README, runs and trains; docstrings say what comes out."""
 
+import doctest
 import importlib.util
 import os
 import re
@@ -80,3 +81,11 @@ def test_the_script_of_the_readme_runs(capsys):
         exec(compile(script, "README.md", "exec"), {})
     scores = recalls(capsys.readouterr().out)
     assert len(scores) == 5 and scores[-1] > scores[0] + 0.1
+
+
+def test_examples_in_docstrings_give_what_they_say():
+    paths = [ROOT / "dmlrepro" / f"{name}.py" for name in ("metrics", "retrieval", "samplers", "vmf")]
+    paths += sorted((ROOT / "dmlrepro" / "losses").glob("[!_]*.py"))
+    modules = [importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts)) for path in paths]
+    found = [doctest.testmod(module) for module in modules]
+    assert sum(each.failed for each in found) == 0 and sum(each.attempted for each in found) >= 8

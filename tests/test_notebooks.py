@@ -1,6 +1,7 @@
 """What every committed notebook must have: it reads on the web, runs headlessly and is thin."""
 
 import ast
+import csv
 import functools
 import os
 import re
@@ -165,3 +166,21 @@ def counted(notebook) -> dict[str, int]:
 def test_it_is_short_and_its_sentences_are(path):
     found = counted(read(path))
     assert {name: count for name, count in found.items() if count > LIMITS[name]} == {}
+
+
+def rows(*path: str) -> list[dict[str, str]]:
+    with ROOT.joinpath(*path).open(encoding="utf8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_has_a_short_answer_that_a_person_wrote_for_its_verdicts():
+    answers = {row["notebook"]: row for row in rows("data", "answers.csv")}
+    assert sorted(answers) == [path.stem for path in NOTEBOOKS]
+    verdicts: dict[str, dict[str, str]] = {name: {} for name in answers}
+    for line in rows("results", "claims.csv"):  # the line that decides comes first
+        if line["decides"] == "yes" and line["scale"] == "here":
+            said = f"{line['claim_id']} {line['verdict']} ({line['k']} of {line['n']})"
+            verdicts[line["notebook"]].setdefault(line["claim_id"], said)
+    written_for = {name: "; ".join(own.values()) for name, own in verdicts.items()}
+    assert {name: row["verdicts"] for name, row in answers.items()} == written_for
+    assert all(len(row["question"].split()) <= 14 and len(row["answer"].split()) <= 30 for row in answers.values())

@@ -141,19 +141,12 @@ def test_coarse_matmuls_lose_no_pair(monkeypatch):
 
 def test_force_jumps_at_delta():
     """The potential is continuous at delta and the force is not; at equality Eqs. 1-2 take their second branch."""
-
-    def slope(distance, same):
-        points = torch.tensor([[0.0, 0.0], [distance, 0.0]], dtype=torch.float64)
-        return computed(points, torch.tensor([0, 0 if same else 1]), alpha=3, delta=0.25)[1][1, 0].item() / 2
-
-    jump = 3 / 0.25**4
-    below, above = 0.25 * (1 - 1e-12), 0.25 * (1 + 1e-12)
-    assert slope(below, same=True) == 0
-    assert slope(above, same=True) == pytest.approx(jump)
-    assert slope(below, same=False) == pytest.approx(-jump)
-    assert slope(above, same=False) == 0
-    assert slope(0.25, same=True) == pytest.approx(jump)
-    assert slope(0.25, same=False) == 0
+    jump, at = 3 / 0.25**4, torch.tensor([1 - 1e-12, 1, 1 + 1e-12], dtype=torch.float64)
+    for label, slopes in ((0, [0, jump, jump]), (1, [-jump, 0, 0])):  # of the other point's class, and of another
+        for distance, slope in zip(0.25 * at, slopes):
+            points = torch.stack([0 * distance, distance])[:, None]
+            gradient = computed(points, torch.tensor([0, label]), alpha=3, delta=0.25)[1]
+            assert gradient[1].item() / 2 == pytest.approx(slope)
 
 
 def test_floor_of_the_distance():
