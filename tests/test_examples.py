@@ -15,9 +15,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-NEEDS_LIGHTNING = pytest.mark.skipif(
-    importlib.util.find_spec("lightning") is None, reason="lightning is not installed: pip install lightning"
-)
+NEEDS_LIGHTNING = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="pip install lightning")
 
 
 def printed(name: str, monkeypatch, capsys, *arguments: str) -> str:
@@ -57,9 +55,8 @@ def test_training_ends_above_the_untrained_network(name, monkeypatch, capsys):
 
 def test_two_ranks_train_what_one_does():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "two_ranks.py"], env=environment, capture_output=True, text=True, timeout=600
-    )
+    how = {"env": environment, "capture_output": True, "text": True, "timeout": 600}
+    done = subprocess.run([sys.executable, EXAMPLES / "two_ranks.py"], **how)
     assert done.returncode == 0, done.stderr
     lines = re.findall(r"(.*): two ranks differ from one by (\S+), training moved the network by (\S+)", done.stdout)
     assert [name for name, *_ in lines] == ["PFML", "EL-nivMF", "PFML, wrapped"]

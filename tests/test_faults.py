@@ -50,9 +50,8 @@ def repository(tmp_path):
     for name in ("notebooks", "build/quick"):
         (tmp_path / name).mkdir(parents=True)
     for name, (fault, _) in FAULTS.items():
-        cells = [
-            nbformat.v4.new_code_cell(source) for source in ("profile = None", CODE.format(name=name, fault=fault))
-        ]
+        sources = "profile = None", CODE.format(name=name, fault=fault)
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
         cells[0].metadata["tags"] = ["parameters"]
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "notebooks" / f"{name}.ipynb")

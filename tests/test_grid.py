@@ -90,19 +90,15 @@ def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_trace
     monkeypatch.chdir(tmp_path)
     for folder in ("notebooks", "build"):
         Path(folder).mkdir()
-    nbformat.write(
-        notebook("profile = None\nvalue = 2.0", "print(profile, value, 1 / value)"), "notebooks/98_divides.ipynb"
-    )
-    executions = {
-        "98_divides--value=1e-05": {"notebook": "98_divides", "parameters": {"value": 1e-05}},
-        "98_divides--value=0": {"notebook": "98_divides", "parameters": {"value": 0}},
-    }
+    divides = notebook("profile = None\nvalue = 2.0", "print(profile, value, 1 / value)")
+    nbformat.write(divides, "notebooks/98_divides.ipynb")
+    values = (1e-05, 0)
+    executions = {f"98_divides--value={x}": {"notebook": "98_divides", "parameters": {"value": x}} for x in values}
     asked, build = Path("build/executions.json"), Path("build")
     grid.write(asked, {"profile": "quick", "executions": executions})
     execute.main(asked, "98_divides--value=1e-05", Path("build/98_divides--value=1e-05.ipynb"))
-    assert (
-        capfd.readouterr().out.strip().splitlines()[-1].startswith("quick 1e-05 ")
-    )  # a number, though YAML reads 1e-05 as text
+    printed = capfd.readouterr().out.strip().splitlines()[-1]
+    assert printed.startswith("quick 1e-05 ")  # a number, though YAML reads 1e-05 as text
     assert list(failures.failures(build)) == []
     with pytest.raises(Exception, match="ZeroDivisionError"):
         execute.main(asked, "98_divides--value=0", Path("build/98_divides--value=0.ipynb"))

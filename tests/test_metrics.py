@@ -121,10 +121,8 @@ def test_arrays_files_and_names_are_as_good_as_tensors(tmp_path):
     assert metrics.nmi(mapped, names) == metrics.nmi(embeddings, labels)
     some, others = labels > 5, labels < 100  # either lacks classes of the other: a name has one number in both
     names = np.array(names)
-    actual = metrics.retrieval(mapped[some], names[some], gallery=mapped[others], gallery_labels=names[others])
-    assert actual == metrics.retrieval(
-        embeddings[some], labels[some], gallery=embeddings[others], gallery_labels=labels[others]
-    )
+    both = [(x[some], y[some], (8,), x[others], y[others]) for x, y in ((mapped, names), (embeddings, labels))]
+    assert metrics.retrieval(*both[0]) == metrics.retrieval(*both[1])
 
 
 @pytest.mark.parametrize("size", [40, 1300])
@@ -439,9 +437,7 @@ def test_proxy_wasserstein_equals_the_search_over_all_matchings(seed, form):
         chosen = itertools.permutations(range(cost.shape[1]), len(cost))
         expected[c] = min(np.mean([cost[row, column] for row, column in enumerate(order)]) for order in chosen)
         expected[c] = expected[c] ** 0.5 if form == "w2" else expected[c]
-    mean, per_class = metrics.proxy_wasserstein(
-        torch.tensor(proxies), torch.tensor(embeddings), torch.tensor(labels), form
-    )
+    mean, per_class = metrics.proxy_wasserstein(*map(torch.tensor, (proxies, embeddings, labels)), form)
     np.testing.assert_allclose(per_class.numpy(), expected, rtol=0, atol=1e-12)
     assert mean == pytest.approx(np.nanmean(expected), abs=1e-12)
 

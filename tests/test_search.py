@@ -39,12 +39,8 @@ def searched(tmp_path, monkeypatch):
     return seeds
 
 
-@pytest.mark.parametrize(
-    "notebook, values, records", [(*NOTEBOOK_10, pfml.METHODS), (*NOTEBOOK_20, METHODS)], ids=["10", "20"]
-)
-def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
-    notebook, values, records, searched, monkeypatch
-):
+@pytest.mark.parametrize("notebook, values, records", [(*NOTEBOOK_10, pfml.METHODS), (*NOTEBOOK_20, METHODS)])
+def test_every_method_gets_the_same_trials_which_its_seeds_share(notebook, values, records, searched, monkeypatch):
     params = notebook.Retrieval.configured(values)
     specs = notebook.retrieval(params)
     trained = [method for method in params.methods if method != "untrained"]

@@ -44,9 +44,8 @@ def built(tmp_path_factory):
 def dry_run(root: Path, *config: str, profile: str = "quick") -> str:
     command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--cores", "1"]
     command += ["--rerun-triggers", "mtime", "params", "--config", f"profile={profile}", *config]
-    finished = subprocess.run(
-        command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True
-    )
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    finished = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     text = finished.stdout + finished.stderr
     assert finished.returncode == 0, text
     return text

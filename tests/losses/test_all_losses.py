@@ -38,6 +38,7 @@ def by_contract(what, **options):
 
 
 NARROW = {"embedding_scale": 10.0, "seed": 0}
+NIVMF = NARROW | {"distance": "nivmf"}
 CASES = {
     "PFML": (losses.PFML, {"proxies_per_class": 2, "delta": 0.8}),
     "PFML, mean": (losses.PFML, {"proxies_per_class": 2, "reduction": "mean"}),
@@ -110,10 +111,8 @@ def fixed_draws(monkeypatch):
 
 
 DERIVED = sorted(set(ALL) - {"Margin"})  # it draws other triplets in every call
-FORMS = {"PLM, attached": by_contract(losses.PLM, num_proxies=3, k=5, detach_similarity=False)}
-FORMS |= {
-    f"nivmf, {name}": by_contract(losses.NivMF, distance="nivmf", jacobian=name, **NARROW) for name in nivmf.JACOBIANS
-}
+FORMS = {f"nivmf, {name}": by_contract(losses.NivMF, jacobian=name, **NIVMF) for name in nivmf.JACOBIANS}
+FORMS["PLM, attached"] = by_contract(losses.PLM, num_proxies=3, k=5, detach_similarity=False)
 
 
 @pytest.mark.parametrize("name", [*DERIVED, *FORMS])

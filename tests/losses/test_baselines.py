@@ -55,9 +55,7 @@ def soft_triple(x, y, p, la=20.0, gamma=0.1, tau=0.2, margin=0.01):
     s = cosine(x, p).transpose(0, 1)  # (B, C, M)
     similarity = ((s / gamma).softmax(2) * s).sum(2)
     c, k = p.shape[:2]
-    spread = sum(
-        (2 + 1e-5 - 2 * cosine(centers, centers)[i, j]).sqrt() for centers in p for i in range(k) for j in range(i)
-    )
+    spread = sum((2 + 1e-5 - 2 * cosine(w, w)[*torch.tril_indices(k, k, -1)]).sqrt().sum() for w in p)
     return F.cross_entropy(la * (similarity - margin * F.one_hot(y, c).to(x)), y) + tau * spread / (c * k * (k - 1))
 
 

@@ -55,9 +55,7 @@ def tiles_of_a_gpu(monkeypatch, gigabytes, scale=1):
     return tile
 
 
-@pytest.mark.parametrize(
-    ("gigabytes", "tile"), [(80, 8192), (40, 8192), (24, 4096), (16, 4096), (2, 2048), (0.5, 1024)]
-)
+@pytest.mark.parametrize(("gigabytes", "tile"), [(80, 8192), (40, 8192), (24, 4096), (2, 2048), (0.5, 1024)])
 def test_tiles_are_sized_for_the_device(monkeypatch, gigabytes, tile):
     assert tiles_of_a_gpu(monkeypatch, gigabytes) == tile
     assert 8 * tile**2 <= gigabytes * 2**30 / 64  # a temporary in float64; a dense tile has about eight

@@ -57,9 +57,7 @@ LITERAL = {
     "cosine": lambda z, p: -cos(z, p),
     "l2": lambda z, p: norm(p - z) ** 2,
     "el_vmf": lambda z, p: log_c(norm(z + p), len(z)) - log_c(norm(z), len(z)) - log_c(norm(p), len(z)),
-    "bhattacharyya": lambda z, p: (
-        log_c(norm(z + p) / 2, len(z)) - log_c(norm(z), len(z)) / 2 - log_c(norm(p), len(z)) / 2
-    ),
+    "bhattacharyya": lambda z, p: log_c(norm(z + p) / 2, len(z)) - sum(log_c(norm(x), len(z)) for x in (z, p)) / 2,
     "kl": lambda z, p: (
         log_c(norm(z), len(z)) - log_c(norm(p), len(z)) + mean_length(norm(z), len(z)) * (norm(z) - norm(p) * cos(z, p))
     ),
@@ -124,9 +122,8 @@ def test_el_nivmf_equals_the_equation_on_the_same_samples(temperature, variant):
 
 def test_kl_as_printed_and_as_released():
     z, p, _, _ = batch(2)
-    printed = literal(
-        lambda a, b: log_c(norm(a), D) - log_c(norm(b), D) + (a - b) @ a / norm(a), z, p
-    )  # Eq. 39: E[z] = mu_z
+    # Eq. 39: E[z] = mu_z
+    printed = literal(lambda a, b: log_c(norm(a), D) - log_c(norm(b), D) + (a - b) @ a / norm(a), z, p)
     close(nivmf.kl_distance(z, p, variant="printed"), printed)
     close(nivmf.kl_distance(z, p, variant="released"), -printed)
     nearest = {variant: nivmf.kl_distance(z, z, variant=variant).argmin(1) for variant in ("corrected", "released")}
@@ -147,9 +144,8 @@ def test_released_el_nivmf_is_an_isotropic_vmf_times_d():
 def test_loss_equals_algorithm_1_or_equation_6(distance, inside):
     z, _, _, y = batch(4)
     torch.manual_seed(0)
-    loss = ProbabilisticProxyLoss(
-        C, D, distance, 2.5, 0.4, 3, temperature_inside=inside, embedding_scale=7.0, seed=11
-    ).double()
+    how = {"temperature_inside": inside, "embedding_scale": 7.0, "seed": 11}
+    loss = ProbabilisticProxyLoss(C, D, distance, 2.5, 0.4, 3, **how).double()
     with torch.no_grad():
         if hasattr(loss, "log_concentrations"):
             loss.log_concentrations += torch.randn(C, D, dtype=torch.float64, generator=generator(8))
@@ -167,9 +163,7 @@ def test_loss_equals_algorithm_1_or_equation_6(distance, inside):
 def test_low_concentrations_are_warned_of_once():
     z, y = torch.randn(6, 64, generator=generator()) / 8, torch.arange(6) % 3  # norms of 1
     loss = ProbabilisticProxyLoss(3, 64, embedding_scale=1.0)
-    with pytest.warns(
-        UserWarning, match=r"mean concentration of .*far below their dimension 64.*raise embedding_scale"
-    ):
+    with pytest.warns(UserWarning, match=r"mean concentration of .*below their dimension 64.*raise embedding_scale"):
         loss(z, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

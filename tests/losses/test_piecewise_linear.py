@@ -147,12 +147,10 @@ def a_batch(seed=0, number=20, size=8, dtype=torch.float64, proxies=4, **options
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("dtype", "rel"), [(torch.float64, 1e-7), (torch.float32, 1e-4)])
-@pytest.mark.parametrize(
-    "changed", [{}, {"n_alpha": 1.0, "n_beta": 1.5, "delta": 0.5, "dim": 2, "k": 6, "quality": 0.8}]
-)
-def test_terms_equal_the_equations(seed, dtype, rel, changed):
-    loss, z, x = a_batch(seed, dtype=dtype, **changed)
-    expected = literal_terms(loss, z.double(), x.double(), **DEFAULTS | changed)
+@pytest.mark.parametrize("given", [{}, {"n_alpha": 1.0, "n_beta": 1.5, "delta": 0.5, "dim": 2, "k": 6, "quality": 0.8}])
+def test_terms_equal_the_equations(seed, dtype, rel, given):
+    loss, z, x = a_batch(seed, dtype=dtype, **given)
+    expected = literal_terms(loss, z.double(), x.double(), **DEFAULTS | given)
     terms = loss.terms(z, x)
     assert terms.keys() == expected.keys()
     assert all(value.item() == pytest.approx(expected[name].item(), rel=rel) for name, value in terms.items())
