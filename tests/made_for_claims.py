@@ -1,7 +1,6 @@
 """Tables made from what a claim's test declares: one that fulfils it, and others for which the claim is false.
 
-Nothing here knows a paper. A table is a least-squares problem, in which every comparison of the test comes out by a
-given gap, so that a later paper's tests are attacked as soon as they are written.
+A table is a least-squares problem, in which every comparison of the test comes out by a given gap.
 """
 
 import itertools
@@ -123,11 +122,8 @@ def _bound(test: ClaimTest, method: str, setting: str, metric: str, against: fro
     """The value that just obeys every exact part about a cell, or clearly disobeys one of `against`."""
     allowed = []
     for index, part in enumerate(test.parts):
-        if (
-            part.kind == "bound"
-            and part.metric == metric
-            and part.subject.cells[0].covers(Cell(method, settings_of(setting)))
-        ):
+        same = part.kind == "bound" and part.metric == metric
+        if same and part.subject.cells[0].covers(Cell(method, settings_of(setting))):
             sign, bound = (1 if part.direction == "higher" else -1), part.baselines[0].zero
             if index in against:
                 return bound - sign * (2 * part.margin + 0.1 * abs(bound) + 0.01)

@@ -47,21 +47,15 @@ def test_the_small_config_makes_what_is_committed():
 
 
 def test_a_grid_is_every_combination_under_a_name_of_its_own():
-    config = {
-        "executions": [
-            {"notebooks": [10], "over": {"dataset": ["cub", "cars"], "seeds": [1, 5]}, "parameters": {"steps": 7}},
-            {"notebooks": "all"},
-        ]
-    }
+    swept = {"notebooks": [10], "over": {"dataset": ["cub", "cars"], "seeds": [1, 5]}, "parameters": {"steps": 7}}
+    config = {"executions": [swept, {"notebooks": "all"}]}
     executions = grid.executions(config, ["00_tour", "10_pfml"])
     assert list(executions) == [
         *(f"10_pfml--dataset={data}+seeds={seeds}+steps=7" for data in ("cub", "cars") for seeds in (1, 5)),
         *("00_tour", "10_pfml"),
     ]
-    assert executions["10_pfml--dataset=cars+seeds=1+steps=7"] == {
-        "notebook": "10_pfml",
-        "parameters": {"steps": 7, "dataset": "cars", "seeds": 1},
-    }
+    parameters = {"steps": 7, "dataset": "cars", "seeds": 1}
+    assert executions["10_pfml--dataset=cars+seeds=1+steps=7"] == {"notebook": "10_pfml", "parameters": parameters}
     for number in ("00", 0):  # as it is written, and as YAML reads it
         assert list(grid.executions(config | {"notebooks": number}, ["00_tour", "10_pfml"])) == ["00_tour"]
     with pytest.raises(ValueError, match="00_tour is asked for twice"):
@@ -156,9 +150,6 @@ def test_only_notebooks_that_are_there_with_the_same_code_are_replaced_and_edite
             nbformat.write(notebook, folder / f"{name}.ipynb")
     install_notebooks.main(built, target)
     cells = {path.stem: nbformat.read(path, as_version=4).cells for path in target.iterdir()}
-    assert {name: [output.text for output in each[1].outputs] for name, each in cells.items()} == {
-        "00_tour": ["stdout"],
-        "10_changed": [],
-        "99_not_executed": [],
-    }
+    printed = {name: [output.text for output in each[1].outputs] for name, each in cells.items()}
+    assert printed == {"00_tour": ["stdout"], "10_changed": [], "99_not_executed": []}
     assert all(each[2].source == "notebooks" for each in cells.values())

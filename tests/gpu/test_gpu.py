@@ -1,7 +1,4 @@
-"""CUDA against CPU: losses, samplers, metrics and a training step, at tolerances that each test states.
-
-`make test-gpu` runs this file; without a GPU every test is skipped.
-"""
+"""CUDA against CPU: losses, samplers, metrics and a training step, at tolerances that each test states."""
 
 import copy
 from unittest import mock

@@ -1,7 +1,4 @@
-"""What holds of every loss: its contract with a batch, dtypes, derivatives of both orders, compilers, rates.
-
-Every short name is tried, with the settings of CASES where the defaults would leave something untried.
-"""
+"""What holds of every loss: its contract with a batch, dtypes, derivatives of both orders, compilers, rates."""
 
 import copy
 import inspect

@@ -1,7 +1,4 @@
-"""What a loss holds beside its weights, random streams and memories: when it changes, and what copies and averages do.
-
-Of every loss, by its short name; most hold nothing.
-"""
+"""What a loss holds beside its weights, random streams and memories: when it changes, and what copies and averages do."""
 
 import copy
 import math
