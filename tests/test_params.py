@@ -238,13 +238,6 @@ def test_the_parameter_cell_accepts_what_is_committed_and_its_sweeps_have_the_le
         assert drawn <= {getattr(params, level) if isinstance(level, str) else level for level in levels}, name
 
 
-def test_only_changed_parameters_name_a_results_file_of_their_own():
-    assert EXAMPLE.configured({}).stem == "99_example"
-    assert EXAMPLE.configured({"profile": "small", "dataset": "cub-subset"}).stem == "99_example"
-    assert EXAMPLE.configured({"profile": "small", "dataset": "omniglot"}).stem == "99_example--dataset=omniglot"
-    assert EXAMPLE.configured({"steps": 5, "lr": 0.1}).stem == "99_example--lr=0.1,steps=5"
-
-
 def test_a_parameter_is_compared_with_what_the_profile_means_for_the_dataset_and_the_protocol():
     usual = EXAMPLE.configured({"profile": "small"})
     said = EXAMPLE.configured({"profile": "small", "lr": usual.lr, "batch_size": usual.batch_size})
