@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from dmlrepro.samplers import m_per_class, neighbour_groups, shuffled
 
@@ -89,19 +89,10 @@ def test_labels_may_be_a_list_an_array_or_a_tensor(labels):
     assert torch.equal(torch.stack(list(m_per_class(labels, 6, 2, 5, seeded()))), expected)
 
 
-class OfInts(Dataset):
-    """Data whose rows are found by an int and by nothing else, as in a dict or a data frame."""
-
-    def __init__(self):
-        self.rows = dict(enumerate(LABELS.tolist()))
-
-    def __getitem__(self, index):
-        return index, self.rows[index]
-
-
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1, "persistent_workers": True}])
 def test_a_data_loader_takes_the_batches_in_every_epoch(options):
-    loader = DataLoader(OfInts(), batch_sampler=m_per_class(LABELS, 6, 2, 4, seeded()).lists(), **options)
+    rows = {index: (index, label) for index, label in enumerate(LABELS.tolist())}  # found by an int and by nothing else
+    loader = DataLoader(rows, batch_sampler=m_per_class(LABELS, 6, 2, 4, seeded()).lists(), **options)
     assert len(loader) == 4
     drawn = m_per_class(LABELS, 6, 2, 4, seeded())
     for _ in range(2):

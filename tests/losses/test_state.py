@@ -1,6 +1,7 @@
 """What a loss holds beside its weights, random streams and memories: when it changes, and what copies and averages do."""
 
 import copy
+import functools
 import math
 import pickle
 
@@ -83,8 +84,7 @@ def test_only_a_training_batch_sets_the_scale(distance):
     assert loss.embedding_scale.item() == pytest.approx(expected)
 
 
-def recomputed(function, *given):
-    return checkpoint(function, *given, use_reentrant=False)
+recomputed = functools.partial(checkpoint, use_reentrant=False)
 
 
 def called(function, *given):
