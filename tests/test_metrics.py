@@ -142,6 +142,8 @@ def test_there_are_the_measures_and_ranks_that_were_asked_for():
     assert list(by_default) == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R", "excluded"]
     expected = metrics.retrieval(embeddings, labels, (1, 2, 4, 8, 100), measures=EVERY)
     assert by_default.items() < expected.items() and expected["R@100"] == 1  # beyond the list is its end
+    values = metrics.retrieval(embeddings, labels, ks=(), measures=("P@1",))
+    assert values == {name: expected[name] for name in ("P@1", "excluded")}
 
 
 def test_ids_keep_an_image_out_of_its_own_list():
