@@ -316,7 +316,6 @@ def test_a_device_without_float64_is_left_for_the_cpu():
     ("call", "message"),
     [
         (lambda x, y: metrics.retrieval(x[0], y), r"embeddings must be a non-empty .*shape \(3,\)"),
-        (lambda x, y: metrics.retrieval(x[:0], y[:0]), r"embeddings must be a non-empty"),
         (lambda x, y: metrics.retrieval(x.int(), y), r"embeddings must be .* got torch.int32"),
         (lambda x, y: metrics.retrieval(x.index_fill(0, torch.tensor(4), torch.nan), y), "embeddings .* NaN.* row 4"),
         (lambda x, y: metrics.retrieval(x, y[1:]), r"labels must be 40 integers.*\(39,\)"),
@@ -330,9 +329,7 @@ def test_a_device_without_float64_is_left_for_the_cpu():
         (lambda x, y: metrics.retrieval(x[:1], y[:1]), "at least two items"),
         (lambda x, y: metrics.retrieval(x, [None] * 40), r"labels must be 40 integers or strings.*object"),
         (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=["a"] * 40), "integers both, or strings both"),
-        (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=y[1:]), "gallery_labels must be 40 integers"),
         (lambda x, y: metrics.retrieval(x, y, measures=("R@1",)), r"measures must be some of .*ks asks for R@K"),
-        (lambda x, y: metrics.retrieval(x, y, measures="map"), "measures must be some of .*'map'"),
         (lambda x, y: metrics.retrieval(x, y, query_ids=y), "go with a gallery"),
         (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=y, query_ids=y), "must be given together"),
         (

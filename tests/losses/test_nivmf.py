@@ -288,7 +288,6 @@ def test_class_means_give_the_directions_and_keep_the_concentrations(distance):
         ("printed", "kl", 64, "exact"),
         ("released", "el_nivmf", 128, "quadratic"),
         ("released", "el_nivmf", 64, "quadratic_512"),
-        ("released", "kl", 128, "quadratic_512"),
         ("released", "nivmf", 128, "quadratic_512"),
     ],
 )
