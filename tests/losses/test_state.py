@@ -1,4 +1,4 @@
-"""What a loss holds beside its weights, random streams and memories: when it changes, and what copies and averages do."""
+"""What a loss holds beside its weights: when streams and memories change, and what copies and averages do."""
 
 import copy
 import functools
