@@ -38,7 +38,6 @@ LEFT_OUT += ("precision",)  # processors round bfloat16 too differently for a co
 
 
 def kind_of(spec: dict) -> tuple[str, ...]:
-    """What tells one kind of run from another."""
     options = {**spec.get("loss_options", {}), **spec.get("scheme_options", {})}
     numbers = {name for name, value in options.items() if type(value) in (int, float) and value}  # 0 switches off
     words = sorted(name if name in numbers else f"{name}={value}" for name, value in options.items())
@@ -145,7 +144,6 @@ def table() -> dict[tuple[str, ...], dict]:
 
 
 def moved(row: dict, found: dict[str, list[float]]) -> list[str]:
-    """What of a row is not found again, in words."""
     words = []
     for name in VALUES:
         if len(row[name]) != len(found[name]):

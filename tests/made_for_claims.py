@@ -1,7 +1,6 @@
 """Tables made from what a claim's test declares: one that fulfils it, and others for which the claim is false.
 
-Nothing here knows a paper. A table is a least-squares problem, in which every comparison of the test comes out by a
-given gap, so that a later paper's tests are attacked as soon as they are written.
+A table is a least-squares problem, in which every comparison of the test comes out by a given gap.
 """
 
 import itertools
@@ -22,7 +21,6 @@ POSITIVE += ("inter_class_distance", "steps", "relative_spread")
 
 
 def rows(method, values, setting="", metric="R@1", **context) -> list[dict]:
-    """Tidy rows of one cell, one per seed."""
     base = {"paper": "pfml", "experiment": "x", "profile": "small", "dataset": "cub-subset", "backbone": "conv4"}
     base |= {"dim": 64, "protocol": "conventional", "selection": "last", "step": 100}
     return [
@@ -43,7 +41,6 @@ def everywhere(test: ClaimTest) -> list[str]:
 
 
 def tuned(test: ClaimTest) -> dict[str, int]:
-    """As many trials for every method that a test names."""
     return {method: 24 for method, *_ in _cells(test, test.parts)}
 
 
@@ -85,7 +82,6 @@ def _cells(test: ClaimTest, parts: tuple[Part, ...]) -> list[tuple[str, str, str
 
 
 def ends_of(cell: Cell) -> list[Cell]:
-    """The levels a cell needs: both ends of a range."""
     ends = [value if isinstance(value, tuple) else (value,) for value in cell.settings.values()]
     return [Cell(cell.method, dict(zip(cell.settings, levels))) for levels in itertools.product(*ends)]
 
@@ -126,11 +122,8 @@ def _bound(test: ClaimTest, method: str, setting: str, metric: str, against: fro
     """The value that just obeys every exact part about a cell, or clearly disobeys one of `against`."""
     allowed = []
     for index, part in enumerate(test.parts):
-        if (
-            part.kind == "bound"
-            and part.metric == metric
-            and part.subject.cells[0].covers(Cell(method, settings_of(setting)))
-        ):
+        same = part.kind == "bound" and part.metric == metric
+        if same and part.subject.cells[0].covers(Cell(method, settings_of(setting))):
             sign, bound = (1 if part.direction == "higher" else -1), part.baselines[0].zero
             if index in against:
                 return bound - sign * (2 * part.margin + 0.1 * abs(bound) + 0.01)
@@ -159,11 +152,7 @@ def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
 
 
 def _is_learned(part: Part) -> bool:
-    """Whether it asks that its subject improves over the network that it began with."""
     return part.kind == "noninferiority" and part.baselines[0].methods == {START}
-
-
-# --- tables for which a claim is false --------------------------------------------------------------------------------
 
 
 def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:

@@ -53,7 +53,6 @@ def places(function: ast.FunctionDef) -> list[ast.AST]:
 
 
 def mutated(node: ast.AST) -> Iterator[ast.AST]:
-    """What a node may become."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARED:
         yield ast.Compare(node.left, [COMPARED[type(node.ops[0])](), *node.ops[1:]], node.comparators)
     if isinstance(node, ast.BinOp) and type(node.op) in SIGNS and "'" not in ast.unparse(node):  # no words

@@ -1,6 +1,7 @@
 """Small data sets written in the exact official file formats, for tests."""
 
 import io
+import itertools
 import zipfile
 from pathlib import Path
 
@@ -72,15 +73,13 @@ def car_names(count: int) -> np.ndarray:
 
 
 def write_sop(root: Path, train: dict[int, int], test: dict[int, int]) -> Path:
-    """Stanford_Online_Products with the blank-separated tables Ebay_train.txt and Ebay_test.txt."""
     folder = root / "Stanford_Online_Products"
-    image_id = 0
+    ids = itertools.count(1)
     for part, sizes in (("train", train), ("test", test)):
         lines = ["image_id class_id super_class_id path"]
         for number, size in sizes.items():
             for k in range(size):
-                image_id += 1
-                lines.append(f"{image_id} {number} {1 + number % 12} chair_final/{number:012d}_{k}.JPG")
+                lines.append(f"{next(ids)} {number} {1 + number % 12} chair_final/{number:012d}_{k}.JPG")
         write_lines(folder / f"Ebay_{part}.txt", lines)
         save_images([folder / line.split()[3] for line in lines[1:]])
     return folder
@@ -95,10 +94,9 @@ def write_inshop(root: Path, items: dict[int, dict[str, int]]) -> Path:
         for k, status in enumerate(statuses, 1):
             entries.append((f"img/WOMEN/Dresses/id_{item:08d}/{k:02d}_1_front.jpg", f"id_{item:08d}", status))
     save_images([folder / "Img" / path for path, _, _ in entries])
-    table = [f"{path:<80} {item:<12} {status}" for path, item, status in entries]
-    write_lines(
-        folder / "Eval" / "list_eval_partition.txt", [str(len(entries)), "image_name item_id evaluation_status", *table]
-    )
+    lines = [str(len(entries)), "image_name item_id evaluation_status"]
+    lines += [f"{path:<80} {item:<12} {status}" for path, item, status in entries]
+    write_lines(folder / "Eval" / "list_eval_partition.txt", lines)
     return folder
 
 
@@ -106,13 +104,12 @@ def write_omniglot(root: Path, background: dict[str, int], evaluation: dict[str,
     """omniglot with the two official zips of 105 x 105 one-bit PNGs; characters per alphabet."""
     folder = root / "omniglot"
     folder.mkdir(parents=True, exist_ok=True)
-    number = 0
+    drawn = itertools.count(1)
     for part, alphabets in (("images_background", background), ("images_evaluation", evaluation)):
         with zipfile.ZipFile(folder / f"{part}.zip", "w") as archive:
             archive.writestr(f"{part}/", "")
             for alphabet, characters in alphabets.items():
-                for character in range(1, characters + 1):
-                    number += 1
+                for character, number in zip(range(1, characters + 1), drawn):
                     for drawer in range(1, drawers + 1):
                         name = f"{part}/{alphabet}/character{character:02d}/{number:04d}_{drawer:02d}.png"
                         archive.writestr(name, drawing(number, drawer))
@@ -120,7 +117,6 @@ def write_omniglot(root: Path, background: dict[str, int], evaluation: dict[str,
 
 
 def drawing(number: int, drawer: int) -> bytes:
-    """A black square on white whose place depends on the character and whose size on the drawer."""
     pixels = np.full((105, 105), 255, np.uint8)
     start = 5 + 10 * (number % 5)
     pixels[start : start + 30 + drawer, start : start + 30 + drawer] = 0

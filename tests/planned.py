@@ -9,12 +9,10 @@ from experiments.training.spec import RunSpec
 
 
 def planned(name: str, profile: str = "quick", **values: object) -> tuple[Params, list[RunSpec]]:
-    """Its parameters, and its runs but for those of a search."""
     study = catalogue.find(name)
     params = study.configured({"profile": profile} | values)
     return params, study.specs_untrained(params)
 
 
 def contents(specs: Iterable[RunSpec]) -> set[str]:
-    """What makes each of some runs, their settings left out."""
     return {json.dumps(spec.as_dict(), sort_keys=True) for spec in specs}

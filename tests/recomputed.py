@@ -106,12 +106,10 @@ def side(rows: pd.DataFrame, text: str, metric: str) -> pd.Series | float:
 
 
 def unit(row, size: float) -> float:
-    """A SESOI in the unit of effects."""
     return abs(math.log1p((-1 if row.direction == "lower" else 1) * size / 100)) if row.relative else size
 
 
 def p_values(row, values: np.ndarray) -> dict[str, float]:
-    """Outcome -> p."""
     sesoi = unit(row, row.smallest_effect)
     margin = -math.log1p(-row.margin / 100) if row.relative else row.margin
 

@@ -47,7 +47,9 @@ def repository(tmp_path):
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "slow").touch()
     yield tmp_path
-    end(marked(tmp_path))
+    for process in (left := marked(tmp_path)):
+        process.kill()
+    psutil.wait_procs(left, timeout=30)
 
 
 def started_build(repository: Path) -> subprocess.Popen:
@@ -56,7 +58,6 @@ def started_build(repository: Path) -> subprocess.Popen:
 
 
 def built(repository: Path) -> str:
-    """What a build that succeeds has printed."""
     process = started_build(repository)
     printed = process.communicate(timeout=300)[0]
     assert process.returncode == 0, printed
@@ -68,12 +69,6 @@ def marked(repository: Path) -> list[psutil.Process]:
     mark = str(repository / "build" / "quick")
     running = psutil.process_iter(["environ"])  # None of what is another user's or has ended
     return [process for process in running if (process.info["environ"] or {}).get("DMLREPRO_BUILD") == mark]
-
-
-def end(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        process.kill()
-    psutil.wait_procs(processes, timeout=30)
 
 
 def wait_for(condition, seconds: float = 60) -> None:
@@ -122,7 +117,6 @@ def test_a_second_build_says_for_whom_it_waits(repository):
 
 @pytest.fixture
 def published(repository):
-    """The same with a table in the build and in results/, whose files are as they were saved."""
     (repository / "build" / "slow").unlink()
     for folder in (repository / "build" / "quick", repository / "results" / "quick"):
         folder.mkdir(parents=True)

@@ -15,7 +15,6 @@ MAGNET = "30_meanfield_magnet"
 
 
 def said(arguments, capsys) -> str:
-    """What a command that refuses its arguments says."""
     assert cli.main([str(argument) for argument in arguments]) == 2
     return capsys.readouterr().err
 
@@ -91,13 +90,9 @@ GRID = {"half": "{", "empty": "[]", "grid": json.dumps({"profile": "quick", "exe
         ("train --grid grid -p steps 7", "--grid says the profile and the parameters"),
         ("config pfml", "no notebook 'pfml'; there are 10_pfml_retrieval, 11_"),
         ("tune PFMLL", "no method 'PFMLL'; did you mean 'PFML'?"),
-        (
-            f"summary nosuch {MAGNET}",
-            "no folder nosuch; give one that holds tables, as build/quick after `make results`",
-        ),
+        (f"summary nosuch {MAGNET}", "no folder nosuch; give one that holds tables, as build/quick after `make"),
         ("summary .", "00_tour.ipynb is no complete JSON file"),
         ("publish somewhere", "somewhere is no folder of a profile"),
-        ("publish .", ". is no folder of a profile"),
     ],
 )
 def test_what_is_refused_is_named(arguments, message, tmp_path, capsys, monkeypatch):

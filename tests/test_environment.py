@@ -49,9 +49,3 @@ def test_the_citation_is_of_this_version_and_names_every_paper():
     assert f"\nversion: {project['version']}\n" in citation and f"\nlicense: {project['license']}\n" in citation
     cited = re.findall(r"notes: dmlrepro\.losses\.(\w+)", citation)
     assert len({name for name in cited if (ROOT / "dmlrepro" / "losses" / f"{name}.py").is_file()}) == 5
-
-
-def test_what_an_importer_needs_is_torch_and_numpy():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
-    assert [re.match(r"[\w-]+", line)[0] for line in project["dependencies"]] == ["torch", "numpy"]
-    assert set(project["optional-dependencies"]) == {"data", "notebooks", "site", "test"}

@@ -1,5 +1,6 @@
-"""Every script of examples/, and the one in the README, runs and trains."""
+"""Every script of examples/, and the one in the README, runs and trains; docstrings say what comes out."""
 
+import doctest
 import importlib.util
 import os
 import re
@@ -14,9 +15,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-NEEDS_LIGHTNING = pytest.mark.skipif(
-    importlib.util.find_spec("lightning") is None, reason="lightning is not installed: pip install lightning"
-)
+NEEDS_LIGHTNING = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="pip install lightning")
 
 
 def printed(name: str, monkeypatch, capsys, *arguments: str) -> str:
@@ -56,9 +55,8 @@ def test_training_ends_above_the_untrained_network(name, monkeypatch, capsys):
 
 def test_two_ranks_train_what_one_does():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "two_ranks.py"], env=environment, capture_output=True, text=True, timeout=600
-    )
+    how = {"env": environment, "capture_output": True, "text": True, "timeout": 600}
+    done = subprocess.run([sys.executable, EXAMPLES / "two_ranks.py"], **how)
     assert done.returncode == 0, done.stderr
     lines = re.findall(r"(.*): two ranks differ from one by (\S+), training moved the network by (\S+)", done.stdout)
     assert [name for name, *_ in lines] == ["PFML", "EL-nivMF", "PFML, wrapped"]
@@ -80,3 +78,11 @@ def test_the_script_of_the_readme_runs(capsys):
         exec(compile(script, "README.md", "exec"), {})
     scores = recalls(capsys.readouterr().out)
     assert len(scores) == 5 and scores[-1] > scores[0] + 0.1
+
+
+def test_examples_in_docstrings_give_what_they_say():
+    paths = [ROOT / "dmlrepro" / f"{name}.py" for name in ("metrics", "retrieval", "samplers", "vmf")]
+    paths += sorted((ROOT / "dmlrepro" / "losses").glob("[!_]*.py"))
+    modules = [importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts)) for path in paths]
+    found = [doctest.testmod(module) for module in modules]
+    assert sum(each.failed for each in found) == 0 and sum(each.attempted for each in found) >= 8

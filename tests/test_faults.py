@@ -50,9 +50,8 @@ def repository(tmp_path):
     for name in ("notebooks", "build/quick"):
         (tmp_path / name).mkdir(parents=True)
     for name, (fault, _) in FAULTS.items():
-        cells = [
-            nbformat.v4.new_code_cell(source) for source in ("profile = None", CODE.format(name=name, fault=fault))
-        ]
+        sources = "profile = None", CODE.format(name=name, fault=fault)
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
         cells[0].metadata["tags"] = ["parameters"]
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "notebooks" / f"{name}.ipynb")
@@ -61,7 +60,6 @@ def repository(tmp_path):
 
 
 def ran(folder: Path, *command: object) -> subprocess.CompletedProcess:
-    """Of Python in a folder with the code; what it says is all in stdout."""
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     environment = os.environ | {"PYTHONPATH": str(folder)}
     return subprocess.run([sys.executable, *map(str, command)], cwd=folder, env=environment, **how)
@@ -95,24 +93,17 @@ magnet.field_offset = lambda *given: 1 + right(*given)
 """
 
 
-def checked_anew(folder: Path, first_cell: str = "") -> subprocess.CompletedProcess:
-    """The notebook with a cell in front of its others, as `make nbval` treats it."""
-    notebook = nbformat.read(ROOT / "notebooks" / f"{NAME}.ipynb", as_version=4)
-    if first_cell:
-        notebook.cells.insert(0, nbformat.v4.new_code_cell(first_cell, execution_count=0))
-    nbformat.write(notebook, folder / f"{NAME}.ipynb")
-    return ran(ROOT, "workflow/fresh.py", folder / f"{NAME}.ipynb")
-
-
 @pytest.mark.slow
-def test_a_notebook_as_it_is_passes_and_a_broken_one_fails(tmp_path):
-    passed = checked_anew(tmp_path)
-    assert passed.returncode == 0, passed.stdout
-    assert " 0 beyond their tolerance" in passed.stdout
-
-    raises = checked_anew(tmp_path, "raise RuntimeError('broken on purpose')")
-    assert raises.returncode != 0 and "broken on purpose" in raises.stdout
-
-    wrong = checked_anew(tmp_path, BROKEN_METRIC)
-    assert wrong.returncode != 0 and "within tolerance of the golden run: no" in wrong.stdout
-    assert " 0 beyond their tolerance" not in wrong.stdout
+@pytest.mark.parametrize(
+    ("first_cell", "said"),
+    [
+        ("raise RuntimeError('broken on purpose')", "broken on purpose"),
+        (BROKEN_METRIC, "within tolerance of the golden run: no"),
+    ],
+)
+def test_a_broken_notebook_fails_in_make_nbval(first_cell, said, tmp_path):
+    notebook = nbformat.read(ROOT / "notebooks" / f"{NAME}.ipynb", as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(first_cell, execution_count=0))
+    nbformat.write(notebook, tmp_path / f"{NAME}.ipynb")
+    failed = ran(ROOT, "workflow/fresh.py", tmp_path / f"{NAME}.ipynb")
+    assert failed.returncode != 0 and said in failed.stdout

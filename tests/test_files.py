@@ -42,7 +42,6 @@ def mapped(build=lambda: iter([ARRAY[:1], ARRAY[1:]]), key: object = "key") -> n
 
 
 def only(folder: Path, pattern: str = "[!.]*") -> Path:
-    """What a folder has, but for hidden lock files."""
     (path,) = folder.glob(pattern)
     return path
 
@@ -105,9 +104,6 @@ print(files.cached_array("arrays", "key", build).sum())
     assert sorted(process.communicate()[0].split() for process in both) == [["0.0"], ["building", "0.0"]]
 
 
-# folders with checksums
-
-
 @pytest.fixture
 def sealed(tmp_path):
     folder = tmp_path / "sealed"
@@ -135,9 +131,6 @@ def test_a_file_that_is_missing_or_one_too_many_is_found(sealed, name):
 
 def test_the_sums_are_those_of_coreutils(sealed):
     subprocess.run(["sha256sum", "--check", "--strict", files.SUMS], cwd=sealed, check=True, capture_output=True)
-
-
-# leftovers
 
 
 def test_a_failed_block_leaves_what_was_there(tmp_path):
@@ -194,9 +187,6 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path):
     os.utime(left, (long_ago := time.time() - 1.1 * files.DAY, long_ago))
     files.write_text(tmp_path / "new", "whole")
     assert only(tmp_path).read_text() == "whole" and not list(tmp_path.glob(".*"))
-
-
-# Places
 
 
 def test_a_checkout_is_its_commit_and_whether_code_changed_beside_it(monkeypatch, tmp_path):

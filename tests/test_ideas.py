@@ -1,15 +1,11 @@
 """The figures by which notebooks explain a method show what the method does."""
 
-import re
-
 import matplotlib.pyplot as plt
 import pytest
 import torch
 
 from dmlrepro.losses.potential_field import contrastive_field, decaying_field
-from experiments.ccp import idea as ccp
 from experiments.meanfield import idea as meanfield
-from experiments.nivmf import idea as nivmf
 from experiments.pfml import idea as pfml
 from experiments.plm import idea as plm
 
@@ -51,23 +47,11 @@ def test_far_from_its_class_a_point_feels_a_pull_under_cpml_alone():
     assert abs(pfml_map[0, 0]) < 0.1 and cpml_map[0, 0] > 100, "the corner, in pulls at the rim times its radius"
 
 
-def test_estimates_of_the_overlap_come_down_to_its_exact_value():
-    right = nivmf.overlap().axes[1]
-    lines = {line.get_label(): line.get_ydata() for line in right.lines}
-    exact, means = lines["exact"][0], lines["mean estimate"]
-    assert means[0] > means[2] > means[-1] == pytest.approx(exact, abs=0.02)
-
-
 def test_a_pair_loss_has_276_terms_where_mean_fields_have_72_and_fields_reach_the_mean_of_classes_that_lie_apart():
     pairs, fields, right = meanfield.pairs_and_fields().axes
     assert [len(axis.lines) for axis in (pairs, fields)] == [276, 72]
     apart, crowded = (line.get_ydata()[-1] for line in right.lines[:2])
     assert apart < 0.5 and crowded > 1
-
-
-def test_covering_radii_shrink_from_round_to_round():
-    radii = [float(re.findall(r"[\d.]+$", axis.get_title())[0]) for axis in ccp.covering().axes]
-    assert radii == sorted(set(radii), reverse=True) and radii[-1] < radii[0] / 2
 
 
 def test_a_piece_keeps_some_neighbours_of_a_bend_and_rejects_others():

@@ -77,10 +77,6 @@ LOOKED_INTO = {  # the modules of papers that two files import by name when they
 }
 
 
-def test_every_import_exists():
-    assert {target for targets in IMPORTS.values() for target in targets} <= set(FILES)
-
-
 def upwards(name: str) -> set[str]:
     """What a file imports from higher floors, or from its own where it may not."""
     floor = FLOOR[place(name)]  # a new folder needs one
@@ -108,7 +104,6 @@ def test_the_library_needs_torch_and_numpy_only_at_the_top_of_its_files():
 
 
 def at_the_top(tree: ast.Module) -> set[str]:
-    """The packages that a module imports when it is imported itself: all but what stands in a function."""
     found, todo = set(), list(tree.body)
     while todo:
         node = todo.pop()
@@ -136,7 +131,6 @@ def test_a_loss_imports_the_vmf_what_all_losses_share_and_its_engine_only(name):
 
 
 def test_no_circle_of_files_and_none_of_folders():
-    """`prepare` raises a CycleError that lists the circle."""
     files = {name: targets | LOOKED_INTO.get(name, set()) for name, targets in IMPORTS.items()}
     folders: dict[str, set[str]] = {}
     for name, targets in IMPORTS.items():

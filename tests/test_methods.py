@@ -1,7 +1,6 @@
 """Records of methods: what they state can be built, is searched and printed, and is what the papers published."""
 
 import dataclasses
-import inspect
 import json
 
 import pytest
@@ -17,20 +16,13 @@ from experiments.pfml.retrieval import Retrieval
 from experiments.plm.methods import METHODS as PLM
 from experiments.report import catalogue
 from experiments.study import Study
-from experiments.training.builders import build_loss, loss_builder
+from experiments.training.builders import build_loss
 from experiments.training.search import defaults
 from experiments.training.spec import RunSpec
 
 METHODS = NIVMF | PFML | MEANFIELD
 PLAIN = Study("99_example", Params)
 TINY = RunSpec("glyphs", embedding_size=8, steps=4)
-
-
-def test_the_baselines_of_all_papers_are_the_same_records():
-    rooms = (PFML, NIVMF, MEANFIELD)
-    assert all(records[name] is record for name, record in BASELINES.items() for records in rooms)
-    own = [set(records) - set(BASELINES) for records in rooms]
-    assert len(set.union(*own)) == sum(map(len, own))
 
 
 @pytest.mark.parametrize(
@@ -108,13 +100,6 @@ def test_the_profile_paper_has_what_is_published(notebook, dataset):
         for name, setting in params.published(spec.method).items():
             assert setting.source and (setting.value is not None or setting == NOT_REPORTED), name
             assert setting == NOT_REPORTED or run[name] == pytest.approx(setting.value), (spec.method, name)
-
-
-@pytest.mark.parametrize("name", [name for name, method in BASELINES.items() if method.published])
-def test_a_baseline_has_the_published_settings_by_default(name):
-    defaults = inspect.signature(loss_builder(BASELINES[name].loss)).parameters
-    for option, setting in BASELINES[name].published.items():
-        assert setting == NOT_REPORTED or defaults[option].default == setting.value
 
 
 def test_every_method_has_a_colour_of_its_own_and_with_the_marker_it_tells_them_apart():

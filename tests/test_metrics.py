@@ -13,6 +13,9 @@ import pytest
 import torch
 import torchmetrics
 from device_work import LargestTensor
+from scipy.spatial.distance import cdist, pdist
+from scipy.stats import entropy
+from sklearn.cluster import KMeans
 
 from dmlrepro import metrics
 from dmlrepro import retrieval as ranking
@@ -29,43 +32,21 @@ def random_set(seed, size=40, dim=3, classes=7):
 
 
 def literal_retrieval(queries, labels, gallery=None, gallery_labels=None, distance="cosine"):
-    """One query at a time, the list sorted by (distance, index), each measure as a loop over ranks."""
+    """All pairs in NumPy: each list sorted by (distance, index), every measure by its definition."""
     own = gallery is None
-    queries = queries.double().numpy()
-    gallery = queries if own else gallery.double().numpy()
-    gallery_labels = labels if own else gallery_labels
-    totals, excluded, kept = {}, 0, 0
-    for q in range(len(queries)):
-        ranking = []
-        for g in range(len(gallery)):
-            if own and g == q:
-                continue
-            if distance == "cosine":
-                norms = np.linalg.norm(queries[q]) * np.linalg.norm(gallery[g])
-                d = 1 - queries[q] @ gallery[g] / norms if norms else 1.0
-            else:
-                d = np.linalg.norm(queries[q] - gallery[g])
-            ranking.append((round(d, 9), g))
-        relevant = [int(gallery_labels[g] == labels[q]) for _, g in sorted(ranking)]
-        total = sum(relevant)
-        if total == 0:
-            excluded += 1
+    gallery, gallery_labels = (queries, labels) if own else (gallery, gallery_labels)
+    apart, rows = cdist(queries, gallery, distance).round(9), []
+    if own:
+        np.fill_diagonal(apart, np.inf)
+    for label, ranks in zip(labels, apart.argsort(axis=1, kind="stable")[:, : len(gallery) - own]):
+        relevant = (gallery_labels[ranks] == label).numpy()
+        if not (total := relevant.sum()):
             continue
-        kept += 1
-
-        def average_precision_sum(depth, relevant=relevant):
-            return sum(relevant[k] * sum(relevant[: k + 1]) / (k + 1) for k in range(min(depth, len(relevant))))
-
-        values = {f"R@{k}": float(any(relevant[:k])) for k in KS} | {
-            "P@1": relevant[0],
-            "RP": sum(relevant[:total]) / total,
-            "MAP@R": average_precision_sum(total) / total,
-            "mAP@1000": average_precision_sum(1000) / min(total, 1000),
-            "mAP@1000/class_size": average_precision_sum(1000) / (total + own),
-        }
-        for name, value in values.items():
-            totals[name] = totals.get(name, 0.0) + value
-    return {name: total / kept for name, total in totals.items()} | {"excluded": excluded}
+        precisions = relevant * relevant.cumsum() / np.arange(1, len(relevant) + 1)
+        row = {f"R@{k}": relevant[:k].any() for k in KS} | {"P@1": relevant[0], "RP": relevant[:total].mean()}
+        row |= {"MAP@R": precisions[:total].sum() / total, "mAP@1000": precisions[:1000].sum() / min(total, 1000)}
+        rows.append(row | {"mAP@1000/class_size": precisions[:1000].sum() / (total + own)})
+    return {name: np.mean([row[name] for row in rows]) for name in rows[0]} | {"excluded": len(queries) - len(rows)}
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
@@ -140,10 +121,8 @@ def test_arrays_files_and_names_are_as_good_as_tensors(tmp_path):
     assert metrics.nmi(mapped, names) == metrics.nmi(embeddings, labels)
     some, others = labels > 5, labels < 100  # either lacks classes of the other: a name has one number in both
     names = np.array(names)
-    actual = metrics.retrieval(mapped[some], names[some], gallery=mapped[others], gallery_labels=names[others])
-    assert actual == metrics.retrieval(
-        embeddings[some], labels[some], gallery=embeddings[others], gallery_labels=labels[others]
-    )
+    both = [(x[some], y[some], (8,), x[others], y[others]) for x, y in ((mapped, names), (embeddings, labels))]
+    assert metrics.retrieval(*both[0]) == metrics.retrieval(*both[1])
 
 
 @pytest.mark.parametrize("size", [40, 1300])
@@ -219,12 +198,8 @@ def test_long_work_shows_a_bar_on_a_terminal(monkeypatch):
         assert ("ranking" in stream.getvalue()) == shown
 
 
-# The metric of batches
-
-
-def batches(embeddings, labels, ids=None, size=7):
-    parts = [embeddings, labels] + ([] if ids is None else [ids])
-    return zip(*(part.split(size) for part in parts))
+def batches(embeddings, labels, size=7):
+    return zip(embeddings.split(size), labels.split(size))
 
 
 def test_batches_give_what_all_images_at_once_do():
@@ -241,27 +216,20 @@ def test_batches_give_what_all_images_at_once_do():
         metric.compute()
 
 
-def test_an_image_counts_once_by_its_id():
-    embeddings, labels = random_set(0)
-    metric, expected = metrics.RetrievalMetric(), metrics.retrieval(embeddings, labels)
-    order = torch.cat([torch.randperm(40, generator=torch.Generator().manual_seed(0)), torch.arange(5)])
-    for points, classes, ids in batches(embeddings[order], labels[order], order):
-        metric.update(points, classes, ids)
-    assert metric.compute() == expected
-    metric.update(embeddings[:1], labels[:1])
-    with pytest.raises(ValueError, match="ids came with some batches only"):
-        metric.compute()
-
-
 @pytest.mark.parametrize("kind", ["integers", "strings"])
-def test_names_of_any_length_come_back_from_batches(kind):
-    embeddings, labels = random_set(3)
+def test_an_image_counts_once_by_its_id_and_names_of_any_length_come_back(kind):
+    embeddings, labels = random_set(0)
+    ids = torch.arange(40) if kind == "integers" else np.array([f"{row}.jpg" for row in range(40)])
     names = labels if kind == "integers" else np.array([f"{'ö' * (label % 5)}{label}" for label in labels.tolist()])
     metric = metrics.RetrievalMetric()
-    for rows in np.array_split(np.arange(40), 6):
-        metric.update(embeddings[rows], names[rows], [f"{row}.jpg" for row in rows])
+    order = torch.cat([torch.randperm(40, generator=torch.Generator().manual_seed(0)), torch.arange(5)])
+    for rows in order.split(7):
+        metric.update(embeddings[rows], names[rows], ids[rows])
     metric.update(embeddings[:0], [])
     assert metric.compute() == pytest.approx(metrics.retrieval(embeddings, names), abs=1e-12)
+    metric.update(embeddings[:1], names[:1])
+    with pytest.raises(ValueError, match="ids came with some batches only"):
+        metric.compute()
 
 
 @pytest.mark.parametrize(
@@ -285,7 +253,6 @@ def test_bad_batches_are_named(embeddings, labels, ids, message):
 
 
 def test_it_is_a_metric_of_torchmetrics():
-    """Called, it gives the measures of a batch; a collection, pickling and cloning take it as any other."""
     embeddings, labels = random_set(0)
     metric = metrics.RetrievalMetric((1,), sync_on_compute=True)
     collection = torchmetrics.MetricCollection([metric.clone()])
@@ -349,7 +316,6 @@ def test_a_device_without_float64_is_left_for_the_cpu():
     ("call", "message"),
     [
         (lambda x, y: metrics.retrieval(x[0], y), r"embeddings must be a non-empty .*shape \(3,\)"),
-        (lambda x, y: metrics.retrieval(x[:0], y[:0]), r"embeddings must be a non-empty"),
         (lambda x, y: metrics.retrieval(x.int(), y), r"embeddings must be .* got torch.int32"),
         (lambda x, y: metrics.retrieval(x.index_fill(0, torch.tensor(4), torch.nan), y), "embeddings .* NaN.* row 4"),
         (lambda x, y: metrics.retrieval(x, y[1:]), r"labels must be 40 integers.*\(39,\)"),
@@ -363,9 +329,7 @@ def test_a_device_without_float64_is_left_for_the_cpu():
         (lambda x, y: metrics.retrieval(x[:1], y[:1]), "at least two items"),
         (lambda x, y: metrics.retrieval(x, [None] * 40), r"labels must be 40 integers or strings.*object"),
         (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=["a"] * 40), "integers both, or strings both"),
-        (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=y[1:]), "gallery_labels must be 40 integers"),
         (lambda x, y: metrics.retrieval(x, y, measures=("R@1",)), r"measures must be some of .*ks asks for R@K"),
-        (lambda x, y: metrics.retrieval(x, y, measures="map"), "measures must be some of .*'map'"),
         (lambda x, y: metrics.retrieval(x, y, query_ids=y), "go with a gallery"),
         (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=y, query_ids=y), "must be given together"),
         (
@@ -402,9 +366,6 @@ def test_a_vector_without_direction_is_named_instead_of_ranked_by_index(length, 
             metrics.nearest(embeddings, 1, distance="euclidean")
 
 
-# Clustering and groups
-
-
 def test_nmi_of_clear_clusters_and_of_one():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 3
@@ -416,9 +377,6 @@ def test_nmi_of_clear_clusters_and_of_one():
 
 
 def test_nmi_equals_its_definition():
-    from scipy.stats import entropy
-    from sklearn.cluster import KMeans
-
     embeddings, labels = random_set(0, size=50)
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1).float().numpy()
     clusters = KMeans(4, n_init=1, random_state=7).fit_predict(unit)
@@ -457,9 +415,6 @@ def test_similarity_correlation_equals_numpy(seed):
     assert metrics.similarity_correlation(torch.tensor(-2.0 * same), torch.tensor(labels)) == pytest.approx(-1)
 
 
-# Geometry
-
-
 def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
@@ -472,7 +427,7 @@ def test_proxy_wasserstein_equals_the_search_over_all_matchings(seed, form):
     labels = np.array([0] * 6 + [1] * 7 + [3] * 2 + [0])  # class 2 has no sample, class 3 fewer than proxies
     expected = np.full(4, np.nan)
     for c in (0, 1, 3):
-        cost = np.linalg.norm(unit(proxies[c])[:, None] - unit(embeddings[labels == c]), axis=2)
+        cost = cdist(unit(proxies[c]), unit(embeddings[labels == c]))
         cost = cost**2 if form == "w2" else cost
         if form == "nearest":
             expected[c] = np.mean([min(row) for row in cost])
@@ -481,9 +436,7 @@ def test_proxy_wasserstein_equals_the_search_over_all_matchings(seed, form):
         chosen = itertools.permutations(range(cost.shape[1]), len(cost))
         expected[c] = min(np.mean([cost[row, column] for row, column in enumerate(order)]) for order in chosen)
         expected[c] = expected[c] ** 0.5 if form == "w2" else expected[c]
-    mean, per_class = metrics.proxy_wasserstein(
-        torch.tensor(proxies), torch.tensor(embeddings), torch.tensor(labels), form
-    )
+    mean, per_class = metrics.proxy_wasserstein(*map(torch.tensor, (proxies, embeddings, labels)), form)
     np.testing.assert_allclose(per_class.numpy(), expected, rtol=0, atol=1e-12)
     assert mean == pytest.approx(np.nanmean(expected), abs=1e-12)
 
@@ -491,7 +444,7 @@ def test_proxy_wasserstein_equals_the_search_over_all_matchings(seed, form):
 def test_covering_radius_equals_the_loop():
     generator = np.random.default_rng(0)
     points, centers = generator.normal(size=(4200, 3)), generator.normal(size=(9, 3))
-    expected = max(min(np.linalg.norm(p - c) for c in centers) for p in points)
+    expected = cdist(points, centers).min(1).max()
     assert metrics.covering_radius(torch.tensor(points), torch.tensor(centers)) == pytest.approx(expected, abs=1e-12)
     assert metrics.covering_radius(torch.tensor(points), torch.tensor(points)) == 0
 
@@ -500,27 +453,20 @@ def test_average_covering_radius_equals_the_loop():
     generator = np.random.default_rng(1)
     points, labels = generator.normal(size=(20, 3)), np.array([4] * 8 + [9] * 11 + [2])
 
-    def radius(members, centers):
-        return max(min(np.linalg.norm(points[i] - points[j]) for j in centers) for i in members)
-
     averages = []
     for label in (4, 9, 2):
-        members = np.flatnonzero(labels == label)
-        centers = [min(members, key=lambda i, members=members: radius(members, [i]))]
-        radii = []
-        while True:
-            radii.append(radius(members, centers))
-            if len(centers) == len(members):
-                break
-            centers.append(max(members, key=lambda i, c=tuple(centers): radius([i], c)))
+        apart = cdist(points[labels == label], points[labels == label])
+        centers, radii = [apart.max(1).argmin()], []
+        for _ in apart:
+            nearest = apart[:, centers].min(1)
+            radii.append(nearest.max())
+            centers.append(nearest.argmax())
         averages.append(np.mean(radii))
     actual = metrics.average_covering_radius(torch.tensor(points), torch.tensor(labels))
     assert actual == pytest.approx(np.mean(averages), abs=1e-12)
 
 
 def test_feature_diversity_is_exp_of_minus_the_spectral_decay():
-    from scipy.stats import entropy
-
     embeddings = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)) * torch.arange(1, 9)
     singular = np.linalg.svd(unit(embeddings.double().numpy()), compute_uv=False)
     rho = entropy(np.full(8, 1 / 8), singular / singular.sum())
@@ -535,8 +481,7 @@ def test_class_diversity_equals_the_loop(form):
     points, labels = unit(embeddings.double().numpy()), labels.numpy()
     variances, means = [], []
     for label in set(labels.tolist()) - {100}:
-        members = points[labels == label]
-        distances = [np.linalg.norm(a - b) for a, b in itertools.combinations(members, 2)]
+        distances = pdist(points[labels == label])
         variances.append(np.var(distances))
         means.append(np.mean(distances))
     expected = np.mean(variances) if form == "within" else np.var(means)

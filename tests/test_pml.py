@@ -75,8 +75,6 @@ def test_without_ranks_the_distributed_wrapper_is_the_loss():
             assert torch.equal(loss.proxies.grad, torch.autograd.grad(loss(x, y), loss.proxies)[0])
 
 
-# The losses below the library's base class
-
 OF_PAIRS = ("CCPContrastive", "Contrastive", "Margin")  # their losses are those of pairs, or of triplets
 EACH = ("NivMF", "MFCont", "NormSoftmax", "ProxyNCAPP", "CCPMultiSimilarity", "SoftTriple", "ArcFace", "CosFace")
 WHOLE = ("PFML", "CPML", "ProxyAnchorNivMF", "JointProxy", "MFCWMS", "MFNCA", "Cont", "CWMS", "CCPTriplet", "XBM")

@@ -7,7 +7,6 @@ from experiments import progress
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the test sets."""
     times = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: times[0])
     return times

@@ -12,7 +12,6 @@ ROUTES = ("faiss", "torch", "float64")
 
 
 def take(route, patch):
-    """Rank galleries of any size by one of the three routes."""
     patch.setattr(retrieval, "SMALLEST_SEARCH", math.inf if route == "float64" else 0)
     patch.setattr(retrieval, "LONGEST_LIST", 1)
     patch.setattr(retrieval, "FAISS_CANDIDATES", 10**6 if route == "faiss" else 0)
@@ -164,22 +163,6 @@ def test_every_route_gives_the_same_bytes(kind):
         for found in (by("faiss", call), by("torch", call)):
             assert found.keys() == expected.keys()
             assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-def test_few_candidates_of_a_list_need_their_exact_distance(monkeypatch):
-    """Relevant items and others that float32 may have put on the wrong side of one another."""
-    generator = torch.Generator().manual_seed(2)
-    points, labels = torch.randn(9000, 64, generator=generator), torch.randint(180, (9000,), generator=generator)
-    asked, exactly = [], retrieval._halves
-    monkeypatch.setattr(
-        retrieval, "_halves", lambda points, *pairs: asked.append(len(pairs[0])) or exactly(points, *pairs)
-    )
-    anew = ranked_anew(monkeypatch)
-    measured = retrieval.retrieval_per_query(
-        points[:50], labels[:50], (800,), points, labels, query_ids=range(50), gallery_ids=range(9000)
-    )
-    assert len(measured["R@800"]) == 50 and not anew
-    assert 0 < sum(asked) < 50 * 20
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])

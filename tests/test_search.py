@@ -14,15 +14,8 @@ from experiments.pfml import methods as pfml
 from experiments.pfml import retrieval as pfml_retrieval
 from experiments.training import protocols, runs
 
-TINY = {
-    "protocol": "mlrc",
-    "search_trials": 3,
-    "embedding_size": 8,
-    "steps": 2,
-    "seeds": 2,
-    "batch_size": 16,
-    "threads": 1,
-}
+TINY = {"protocol": "mlrc", "search_trials": 3, "embedding_size": 8}
+TINY |= {"steps": 2, "seeds": 2, "batch_size": 16, "threads": 1}
 NOTEBOOK_10 = pfml_retrieval, TINY | {"methods": ["untrained", "PFML", "MultiSimilarity"]}
 NOTEBOOK_20 = nivmf_retrieval, TINY | {"methods": ["EL-nivMF", JOINT], "samples": 1}
 
@@ -46,14 +39,8 @@ def searched(tmp_path, monkeypatch):
     return seeds
 
 
-@pytest.mark.parametrize(
-    "notebook, values, records",
-    [(*NOTEBOOK_10, pfml.METHODS), (*NOTEBOOK_20, METHODS)],
-    ids=["10", "20"],
-)
-def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
-    notebook, values, records, searched, monkeypatch
-):
+@pytest.mark.parametrize("notebook, values, records", [(*NOTEBOOK_10, pfml.METHODS), (*NOTEBOOK_20, METHODS)])
+def test_every_method_gets_the_same_trials_which_its_seeds_share(notebook, values, records, searched, monkeypatch):
     params = notebook.Retrieval.configured(values)
     specs = notebook.retrieval(params)
     trained = [method for method in params.methods if method != "untrained"]
@@ -95,14 +82,6 @@ def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message)
     for notebook, given in (NOTEBOOK_10, NOTEBOOK_20):
         with pytest.raises(ValueError, match=message):
             notebook.Retrieval.configured(given | values)
-
-
-def test_a_method_without_ranges_stops_before_the_first_trial(searched, monkeypatch):
-    without = dataclasses.replace(pfml.METHODS["MultiSimilarity"], search_space=None)
-    monkeypatch.setitem(pfml.METHODS, "MultiSimilarity", without)
-    with pytest.raises(ValueError, match="no search ranges for MultiSimilarity"):
-        pfml_retrieval.retrieval(pfml_retrieval.Retrieval.configured(NOTEBOOK_10[1]))
-    assert searched == []
 
 
 def test_the_settings_are_listed_without_a_search(searched):

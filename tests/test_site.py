@@ -13,7 +13,6 @@ LINK = re.compile(r"\]\(([^)\s]+)(?:\s+(?:'([^']*)'|\"[^\"]*\"))?\)")
 
 
 def texts():
-    """(path, Markdown) of every page and notebook."""
     yield from ((path, path.read_text(encoding="utf8")) for path in PAGES)
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         cells = nbformat.read(path, as_version=4).cells

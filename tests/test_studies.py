@@ -9,7 +9,6 @@ from tiny import TINY
 
 from experiments import studies
 from experiments.analysis import goldens, results, saving, stored, tables
-from experiments.report import catalogue
 from experiments.training import inference, runs
 from experiments.training.spec import RunSpec
 
@@ -41,16 +40,6 @@ def test_the_first_seed_of_every_trained_method_keeps_its_evaluations_and_nothin
     assert by_epochs.eval_every_epochs == pytest.approx(0.8)
     (as_asked,) = studies.with_histories([RunSpec(**common, epochs=4, eval_every_epochs=1.0)])
     assert as_asked.eval_every_epochs == 1.0 and as_asked.eval_every is None
-
-
-@pytest.mark.parametrize("name", ["00", "10", "12", "20"])
-def test_notebooks_keep_the_evaluations_of_the_first_run_of_every_trained_method(name):
-    """So that they share these runs."""
-    notebook = catalogue.find(name)
-    specs = notebook.specs(notebook.configured({"profile": "quick"}))
-    first = [spec for spec in specs if spec.loss and not spec.setting and spec.fold is None and spec.seed == 0]
-    assert "PFML" in {spec.method for spec in first} or name == "20"
-    assert all(spec.keep_history for spec in first)
 
 
 def test_evaluations_during_training_stand_apart_and_count_nowhere():

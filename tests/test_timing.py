@@ -11,7 +11,6 @@ MEBI = 1 << 20
 
 
 def busy():
-    """Computes for 0.1 seconds, by the process's own clock."""
     started = time.process_time()
     while time.process_time() - started < 0.1:
         pass

@@ -166,10 +166,7 @@ def test_the_gradient_of_samples_in_kappa():
 
 
 def test_sample_turns_with_mu():
-    """Moving mu by d moves every sample x by the rotation's <x, mu> d - <x, d> mu, for d orthogonal to mu.
-
-    More kappa moves it along the great circle to mu.
-    """
+    """Moving mu by d, orthogonal to it, moves a sample x by <x, mu> d - <x, d> mu; more kappa, straight to mu."""
     mu, kappa = double([[0.0, 0.0, 1.0]]).requires_grad_(), double([3.0]).requires_grad_()
     point = vmf.sample(mu, kappa, 1, generator())[0, 0]
     jacobian = torch.stack([torch.autograd.grad(c, mu, retain_graph=True)[0][0] for c in point])

@@ -20,7 +20,6 @@ AFTER_ALL = {"90_published_vs_ours", "92_claims", "93_performance"}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A copy of the repository in which everything has been built."""
     root = tmp_path_factory.mktemp("repository")
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("dmlrepro", "experiments", "notebooks", "workflow", "results", "data/published"):
@@ -43,12 +42,10 @@ def built(tmp_path_factory):
 
 
 def dry_run(root: Path, *config: str, profile: str = "quick") -> str:
-    """What a dry run prints."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--cores", "1"]
     command += ["--rerun-triggers", "mtime", "params", "--config", f"profile={profile}", *config]
-    finished = subprocess.run(
-        command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True
-    )
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    finished = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     text = finished.stdout + finished.stderr
     assert finished.returncode == 0, text
     return text

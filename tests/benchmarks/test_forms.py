@@ -7,10 +7,6 @@ from pathlib import Path
 
 import harness
 import pytest
-import torch
-
-from dmlrepro import retrieval
-from dmlrepro.losses import piecewise_linear
 
 FOLDER = Path(harness.__file__).parent
 
@@ -20,15 +16,6 @@ FOLDER = Path(harness.__file__).parent
 def test_its_small_case_runs(name):
     done = subprocess.run([sys.executable, FOLDER / f"{name}.py", "--quick"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout, done.stderr
-
-
-def test_k_center_refuses_other_picks(monkeypatch):
-    benchmark = import_module("k_center")
-    search = benchmark.greedy_k_center
-    wrong = lambda p, c, k: search(p, c, k) if p.ndim == 3 else search(c, p, k)  # noqa: E731
-    monkeypatch.setattr(benchmark, "greedy_k_center", wrong)
-    with pytest.raises(AssertionError, match="other picks"):
-        benchmark.search(benchmark.Search(20, pool=4), torch.device("cpu"))
 
 
 def test_a_set_that_is_missing_is_left_out(monkeypatch, tmp_path, capsys):
@@ -48,37 +35,3 @@ def test_metrics_are_timed_once_they_agree(monkeypatch):
             patch.setitem(benchmark.FORMS, form, lambda *data, right=right: (*right(*data)[:-1], 0.5))
             with pytest.raises(AssertionError, match=f"{form} has .*0.5.*, PML"):
                 benchmark.seconds("tiny")
-
-
-def test_forms_of_plm_find_the_same_pieces(monkeypatch):
-    benchmark = import_module("plm")
-    case = benchmark.CASES["tiny"]
-    points = benchmark.problem(case)
-    members = benchmark.solve("product", case, points)[1].sum(1)
-    assert members.min() > 3 and members.unique().numel() > 1  # some neighbours are kept and some are not
-    for quality in (benchmark.QUALITY, 0.5):  # a threshold that both forms know
-        monkeypatch.setattr(benchmark, "QUALITY", quality)
-        assert benchmark.disagreement(case, points) < 1e-7
-    largest = piecewise_linear._root
-    monkeypatch.setattr(piecewise_linear, "_root", lambda squared: 1.01 * largest(squared))
-    assert benchmark.disagreement(case, points) > 1e-4
-
-
-def test_searches_are_timed_against_float64(monkeypatch):
-    benchmark = import_module("retrieval")
-    small = benchmark.Case(2000, 20, dim=8)
-    rows = benchmark.measure("small", small, torch.device("cpu"))
-    assert [(row["form"], row["case"]) for row in rows] == [(form, "small") for form in ("product", "torch", "float64")]
-    assert all(row["value"] > 0 for row in rows)
-    search = retrieval._searched_by_faiss
-    backwards = lambda *how: (search(*how)[0], search(*how)[1].flip(1))  # noqa: E731
-    monkeypatch.setattr(retrieval, "_searched_by_faiss", backwards)
-    with pytest.raises(AssertionError, match="gives other measures"):
-        benchmark.measure("small", small, torch.device("cpu"))
-
-
-def test_forms_of_a_tail_differ_in_what_is_trained_alone():
-    benchmark = import_module("tail")
-    forms = {name: spec.as_dict() for name, spec in benchmark.forms_of("small", dataset="cub-subset").items()}
-    assert {key for key in forms["tail"] if forms["tail"][key] != forms["whole"][key]} == {"train_from", "cached_views"}
-    assert [forms[name]["train_from"] for name in ("tail", "whole", "head")] == ["fire6", None, "head"]

@@ -1,7 +1,4 @@
-"""CUDA against CPU: losses, samplers, metrics and a training step, at tolerances that each test states.
-
-`make test-gpu` runs this file; without a GPU every test is skipped.
-"""
+"""CUDA against CPU: losses, samplers, metrics and a training step, at tolerances that each test states."""
 
 import copy
 from unittest import mock
@@ -66,7 +63,6 @@ def test_a_state_goes_on_on_the_gpu_and_comes_from_the_cpu(name):
 
 
 def test_samplers():
-    """The same batches, wherever labels and neighbours are."""
     labels, neighbours = torch.arange(40) % 8, torch.arange(40).view(8, 5).repeat_interleave(5, dim=0)
 
     def batches(device):

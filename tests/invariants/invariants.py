@@ -137,7 +137,6 @@ def verdicts_now() -> Rows:
 
 
 def ledger_now() -> list[str]:
-    """The verdicts that results/claims.csv prints, in its order."""
     with verdicts.paths()["claims"].open(encoding="utf8", newline="") as file:
         return [row["verdict"] for row in csv.DictReader(file)]
 
@@ -237,7 +236,6 @@ def expected(name: str) -> Rows:
 
 
 def differences(name: str, now: Rows | None = None) -> list[str]:
-    """The rows of a dump that are otherwise now, in words."""
     there, made = expected(name), DUMPS[name]() if now is None else now
     plain = [{key: str(value) for key, value in row.items()} for row in made]
     gone = [f"{name}: no more {row}" for row in there if row not in plain]

@@ -1,95 +1,71 @@
-"""Pair losses between samples and proxies against their definitions written out per pair, and greedy k-center."""
+"""Pair losses between samples and proxies against their definitions over all pairs, and greedy k-center."""
 
-import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from device_work import LargestTensor
 
 from dmlrepro import metrics
-from dmlrepro.losses.chance_constrained import (
-    ProxyContrastiveLoss,
-    ProxyMultiSimilarityLoss,
-    ProxyTripletLoss,
-    clip_to_unit_ball,
-    covering_radius,
-    greedy_k_center,
-    projection_penalty,
-)
+from dmlrepro.losses import CCPContrastive, CCPMultiSimilarity, CCPTriplet
+from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center, projection_penalty
 
 
-def clipped(vector):
-    return vector / vector.norm() if vector.norm() > 1 else vector
+def clipped(vectors):
+    return vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1)
 
 
-def pairs_of(embeddings, labels, proxies, proxy_labels):
-    """(sample, other side, whether of one class) of every pair, or of every pair within the batch."""
-    for i, (x, y) in enumerate(zip(embeddings, labels.tolist())):
-        if proxies is None:
-            others = [(z, c) for j, (z, c) in enumerate(zip(embeddings, labels.tolist())) if j != i]
-        else:
-            others = list(zip(proxies, proxy_labels.tolist()))
-        for z, c in others:
-            yield i, clipped(x), clipped(z), c == y
+def compared(embeddings, labels, proxies, proxy_labels):
+    """Both sides and (B, P), whether a pair is of one class, or of two; or all pairs within the batch."""
+    others, classes = (embeddings, labels) if proxies is None else (proxies, proxy_labels)
+    same = labels[:, None] == classes
+    return clipped(embeddings), clipped(others), same.clone().fill_diagonal_(False) if proxies is None else same, ~same
 
 
 def contrastive(form, positive_margin, negative_margin, reduction):
     def loss(*batch):
-        sums, violated, count, zero = [0.0, 0.0], [0, 0], 0, batch[0].sum() * 0
-        for _, x, z, same in pairs_of(*batch):
-            apart = (x - z).norm() if form == "c2" else 1 - x @ z
-            far = negative_margin if form == "c2" else 1 - negative_margin
-            hinge = torch.relu(apart - positive_margin if same else far - apart)
-            sums[not same] += hinge
-            violated[not same] += int(hinge > 0)
-            count += 1
+        a, b, same, other = compared(*batch)
+        apart = (a[:, None] - b).norm(dim=2) if form == "c2" else 1 - a @ b.T
+        far = negative_margin if form == "c2" else 1 - negative_margin
+        parts = (apart[same] - positive_margin).relu(), (far - apart[other]).relu()
         if reduction == "nonzero":
-            return zero + sums[0] / max(violated[0], 1) + sums[1] / max(violated[1], 1)
-        return zero + (sums[0] + sums[1]) / (len(batch[0]) if reduction == "per_sample" else count)
+            return sum(part.sum() / (part > 0).sum().clamp_min(1) for part in parts)
+        return torch.cat(parts).sum() / len(a) if reduction == "per_sample" else torch.cat(parts).mean()
 
     return loss
 
 
 def triplet(margin, reduction):
     def loss(*batch):
-        total, violated, count = batch[0].sum() * 0, 0, 0
-        for _, pairs in itertools.groupby(pairs_of(*batch), key=lambda pair: pair[0]):
-            pairs = list(pairs)
-            positives, negatives = (
-                [(x - z).norm() for _, x, z, same in pairs if same == want] for want in (True, False)
-            )
-            for near, far in itertools.product(positives, negatives):
-                hinge = torch.relu(near - far + margin)
-                total, violated, count = total + hinge, violated + int(hinge > 0), count + 1
-        return total / max(violated if reduction == "nonzero" else count, 1)
+        a, b, same, other = compared(*batch)
+        apart = (a[:, None] - b).norm(dim=2)
+        hinges = (apart[:, :, None] - apart[:, None, :] + margin)[same[:, :, None] & other[:, None, :]].relu()
+        return hinges.sum() / ((hinges > 0).sum() if reduction == "nonzero" else len(hinges))
 
     return loss
 
 
 def multi_similarity(alpha, beta, base):
     def loss(*batch):
-        terms = []
-        for _, pairs in itertools.groupby(pairs_of(*batch), key=lambda pair: pair[0]):
-            pairs = list(pairs)
-            near = sum((-alpha * (x @ z - base)).exp() for _, x, z, same in pairs if same)
-            far = sum((beta * (x @ z - base)).exp() for _, x, z, same in pairs if not same)
-            terms.append(sum(torch.log1p(s) / k for s, k in ((near, alpha), (far, beta)) if torch.is_tensor(s)))
-        return batch[0].sum() * 0 + sum(terms) / len(terms)
+        a, b, same, other = compared(*batch)
+        near = ((-alpha * (a @ b.T - base)).exp() * same).sum(1).log1p() / alpha
+        far = ((beta * (a @ b.T - base)).exp() * other).sum(1).log1p() / beta
+        return (near + far).mean()
 
     return loss
 
 
 CASES = {
-    "c2": (ProxyContrastiveLoss(), contrastive("c2", 0.0, 0.3841, "nonzero")),
-    "c2 margins": (ProxyContrastiveLoss("c2", 0.3, 0.9), contrastive("c2", 0.3, 0.9, "nonzero")),
-    "c2 mean": (ProxyContrastiveLoss("c2", 0.1, 1.2, "mean"), contrastive("c2", 0.1, 1.2, "mean")),
-    "c1": (ProxyContrastiveLoss("c1"), contrastive("c1", 0.0, 0.5, "nonzero")),
-    "c1 per sample": (ProxyContrastiveLoss("c1", 0.1, -0.2, "per_sample"), contrastive("c1", 0.1, -0.2, "per_sample")),
-    "triplet": (ProxyTripletLoss(), triplet(0.0961, "nonzero")),
-    "triplet mean": (ProxyTripletLoss(0.5, "mean"), triplet(0.5, "mean")),
-    "ms": (ProxyMultiSimilarityLoss(), multi_similarity(2.0, 40.0, 0.5)),
-    "ms cars": (ProxyMultiSimilarityLoss(alpha=14.35, beta=75.83, base=0.66), multi_similarity(14.35, 75.83, 0.66)),
+    "c2": (CCPContrastive(), contrastive("c2", 0.0, 0.3841, "nonzero")),
+    "c2 margins": (CCPContrastive("c2", 0.3, 0.9), contrastive("c2", 0.3, 0.9, "nonzero")),
+    "c2 mean": (CCPContrastive("c2", 0.1, 1.2, "mean"), contrastive("c2", 0.1, 1.2, "mean")),
+    "c1": (CCPContrastive("c1"), contrastive("c1", 0.0, 0.5, "nonzero")),
+    "c1 per sample": (CCPContrastive("c1", 0.1, -0.2, "per_sample"), contrastive("c1", 0.1, -0.2, "per_sample")),
+    "triplet": (CCPTriplet(), triplet(0.0961, "nonzero")),
+    "triplet mean": (CCPTriplet(0.5, "mean"), triplet(0.5, "mean")),
+    "ms": (CCPMultiSimilarity(), multi_similarity(2.0, 40.0, 0.5)),
+    "ms cars": (CCPMultiSimilarity(alpha=14.35, beta=75.83, base=0.66), multi_similarity(14.35, 75.83, 0.66)),
 }
 
 
@@ -146,7 +122,7 @@ def test_no_buffer_grows_with_pairs_of_proxies(case):
 
 
 def test_bad_proxies_are_named():
-    loss = ProxyContrastiveLoss()
+    loss = CCPContrastive()
     x, y, p, c = batch_of(0, in_batch=False)
     for arguments, message in (
         ((x, y, p[:, :2], c), r"proxies \(ref_emb\) must have shape \(P, 3\)"),
@@ -161,34 +137,26 @@ def test_bad_proxies_are_named():
 
 def test_a_reduction_that_triplets_lack_is_named():
     with pytest.raises(ValueError, match="reduction must be one of nonzero, mean"):
-        ProxyTripletLoss(reduction="per_sample")
+        CCPTriplet(reduction="per_sample")
 
 
 def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():
     generator = torch.Generator().manual_seed(0)
     x, y = (1.5 * torch.randn(200, 3, dtype=torch.float64, generator=generator) for _ in range(2))
-    assert all(torch.allclose(inside, clipped(one), atol=1e-15) for inside, one in zip(clip_to_unit_ball(x), x))
+    torch.testing.assert_close(clip_to_unit_ball(x), clipped(x), rtol=0, atol=1e-15)
     assert ((clip_to_unit_ball(x) - clip_to_unit_ball(y)).norm(dim=1) <= (x - y).norm(dim=1) + 1e-12).all()
     on_the_sphere = torch.tensor([[1.0, 0.0]], requires_grad=True)
     slope = torch.autograd.grad(clip_to_unit_ball(on_the_sphere).sum(), on_the_sphere)[0]
     assert slope.tolist() == [[1.0, 1.0]]  # at norm 1 it is still the identity
 
 
-# greedy k-center
-
-
 def exhaustive(pool, centers, k):
     """Algorithm 2 for one class, over all candidates in order, with squared distances of integers: exact."""
-    picks, chosen = [], [c.tolist() for c in centers]
+    picks, pool, centers = [], pool.numpy(), centers.numpy()
     for _ in range(k):
-        radii = {
-            i: min(sum((a - b) ** 2 for a, b in zip(pool[i].tolist(), v)) for v in chosen)
-            for i in range(len(pool))
-            if i not in picks
-        }
-        best = next(i for i, radius in radii.items() if radius == max(radii.values()))
-        picks.append(best)
-        chosen.append(pool[best].tolist())
+        radii = ((pool[:, None] - np.concatenate([centers, pool[picks]])) ** 2).sum(2).min(1)
+        radii[picks] = -1
+        picks.append(radii.argmax().item())  # of equal ones the first
     return picks
 
 

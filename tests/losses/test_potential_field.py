@@ -1,4 +1,4 @@
-"""The sparse energy against Eqs. 1-6 written out per pair, and what must not break it."""
+"""The sparse energy against Eqs. 1-6 over all pairs, and what must not break it."""
 
 import math
 
@@ -6,58 +6,36 @@ import pytest
 import torch
 from device_work import LargestTensor
 
-from dmlrepro.losses import close_pairs
-from dmlrepro.losses.potential_field import (
-    ContrastivePotentialLoss,
-    PotentialFieldLoss,
-    class_potential,
-    contrastive_field,
-    contrastive_potential_energy,
-    decaying_field,
-    potential_energy,
-)
+from dmlrepro.losses import CPML, PFML, close_pairs, potential_field
+from dmlrepro.losses.potential_field import contrastive_potential_energy, potential_energy
 
 
 def decaying(alpha, delta, delta_rep):
     """Eqs. 1 and 2."""
-    return (
-        lambda r: -1 / delta**alpha if r < delta else -1 / r**alpha,
-        lambda r: 1 / r**alpha if r < delta_rep else 1 / delta_rep**alpha,
-    )
+    return lambda r: -r.clamp_min(delta).pow(-alpha), lambda r: r.clamp_max(delta_rep).pow(-alpha)
 
 
 def logarithmic(delta, delta_rep):
     """The limits of (psi + 1) / alpha and (psi - 1) / alpha in Eqs. 1 and 2 as alpha -> 0."""
-    return (
-        lambda r: r.log() if r >= delta else math.log(delta),
-        lambda r: -r.log() if r < delta_rep else -math.log(delta_rep),
-    )
+    return lambda r: r.clamp_min(delta).log(), lambda r: -r.clamp_max(delta_rep).log()
 
 
 def contrastive(delta, delta_rep, repulsion):
     """Supp. Eq. 8 and the two readings of its repulsion."""
     repel = {
-        "hinge": lambda r: (delta_rep - r) ** 2 if r < delta_rep else 0.0,
-        "capped": lambda r: -(r**2) if r < delta_rep else -(delta_rep**2),
+        "hinge": lambda r: (delta_rep - r).clamp_min(0).square(),
+        "capped": lambda r: -r.clamp_max(delta_rep).square(),
     }
-    return lambda r: delta**2 if r < delta else r**2, repel[repulsion]
-
-
-def psi_at(i, points, labels, potentials):
-    """Eqs. 3-5 at point i, its own term left out."""
-    attract, repel = potentials
-    total = torch.zeros((), dtype=points.dtype)
-    for j in range(len(points)):
-        if j != i:
-            r = (points[i] - points[j]).norm()
-            total = total + (attract(r) if labels[i] == labels[j] else repel(r))
-    return total
+    return lambda r: r.clamp_min(delta).square(), repel[repulsion]
 
 
 def literal(points, labels, potentials):
-    """Eq. 6: value and gradient."""
+    """Eq. 6 by autograd through all N x N distances, in float64, own terms left out: value and gradient."""
     points = points.detach().double().requires_grad_()
-    energy = sum(psi_at(i, points, labels, potentials) for i in range(len(points)))
+    r = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    same = labels[:, None] == labels
+    other, same = ~same, same.fill_diagonal_(False)
+    energy = potentials[0](r[same]).sum() + potentials[1](r[other]).sum()
     return energy.item(), torch.autograd.grad(energy, points)[0]
 
 
@@ -96,20 +74,8 @@ def test_equals_the_equations(case, seed, tile, monkeypatch):
     monkeypatch.setattr(close_pairs, "_CHUNK", 8 * tile)
     energy, options, potentials = CASES[case]
     points, labels = sample(seed)
-    expected = literal(points, labels, potentials)
-    assert_same(computed(points, labels, energy, **options), expected, 1e-12)
-    single = points.float()
-    assert_same(computed(single, labels, energy, **options), literal(single, labels, potentials), 1e-5)
-
-
-def dense_reference(points, labels, alpha, delta):
-    """Eq. 6 by autograd through all N x N distances, in float64."""
-    points = points.detach().double().requires_grad_()
-    r = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    same = labels[:, None] == labels
-    other, same = ~same, same.fill_diagonal_(False)
-    energy = r[other].clamp_max(delta).pow(-alpha).sum() - r[same].clamp_min(delta).pow(-alpha).sum()
-    return energy.item(), torch.autograd.grad(energy, points)[0]
+    for some, tolerance in ((points, 1e-12), (points.float(), 1e-5)):
+        assert_same(computed(some, labels, energy, **options), literal(some, labels, potentials), tolerance)
 
 
 def clustered(n, dim, clusters, spread, classes, seed=0):
@@ -124,9 +90,8 @@ def clustered(n, dim, clusters, spread, classes, seed=0):
 def test_equals_the_dense_form_at_size(clusters, spread):
     """1,500 points: several tiles of the real size, in spatial order, with few and with many close pairs."""
     points, labels = clustered(1500, 32, clusters, spread, classes=180)
-    assert_same(computed(points, labels), dense_reference(points, labels, 3, 0.2), 1e-9)
-    single = points.float()
-    assert_same(computed(single, labels), dense_reference(single, labels, 3, 0.2), 1e-5)
+    for some, tolerance in ((points, 1e-9), (points.float(), 1e-5)):
+        assert_same(computed(some, labels), literal(some, labels, decaying(3, 0.2, 0.2)), tolerance)
 
 
 def test_gradcheck():
@@ -176,19 +141,12 @@ def test_coarse_matmuls_lose_no_pair(monkeypatch):
 
 def test_force_jumps_at_delta():
     """The potential is continuous at delta and the force is not; at equality Eqs. 1-2 take their second branch."""
-
-    def slope(distance, same):
-        points = torch.tensor([[0.0, 0.0], [distance, 0.0]], dtype=torch.float64)
-        return computed(points, torch.tensor([0, 0 if same else 1]), alpha=3, delta=0.25)[1][1, 0].item() / 2
-
-    jump = 3 / 0.25**4
-    below, above = 0.25 * (1 - 1e-12), 0.25 * (1 + 1e-12)
-    assert slope(below, same=True) == 0
-    assert slope(above, same=True) == pytest.approx(jump)
-    assert slope(below, same=False) == pytest.approx(-jump)
-    assert slope(above, same=False) == 0
-    assert slope(0.25, same=True) == pytest.approx(jump)
-    assert slope(0.25, same=False) == 0
+    jump, at = 3 / 0.25**4, torch.tensor([1 - 1e-12, 1, 1 + 1e-12], dtype=torch.float64)
+    for label, slopes in ((0, [0, jump, jump]), (1, [-jump, 0, 0])):  # of the other point's class, and of another
+        for distance, slope in zip(0.25 * at, slopes):
+            points = torch.stack([0 * distance, distance])[:, None]
+            gradient = computed(points, torch.tensor([0, label]), alpha=3, delta=0.25)[1]
+            assert gradient[1].item() / 2 == pytest.approx(slope)
 
 
 def test_floor_of_the_distance():
@@ -226,22 +184,21 @@ def test_detached_sources_and_mean():
 @pytest.mark.parametrize(
     ("field", "potentials"),
     [
-        (decaying_field(2, 0.4), decaying(2, 0.4, 0.4)),
-        (contrastive_field(0.4), contrastive(0.4, 0.4, "hinge")),
+        (potential_field.decaying_field(2, 0.4), decaying(2, 0.4, 0.4)),
+        (potential_field.contrastive_field(0.4), contrastive(0.4, 0.4, "hinge")),
     ],
 )
 def test_class_potential_and_force(field, potentials):
     points, labels = sample(6, dim=2)
-    locations = sample(7, dim=2)[0]
-    potential, force = class_potential(locations, points, labels, 1, field)
-    for location, psi, pull in zip(locations.requires_grad_(), potential, force):
-        everything = torch.cat([location[None], points])
-        expected = psi_at(0, everything, torch.cat([torch.tensor([1]), labels]), potentials)
-        assert psi.item() == pytest.approx(expected.item())
-        assert torch.allclose(pull, -torch.autograd.grad(expected, locations)[0].sum(0))
+    locations = sample(7, dim=2)[0].requires_grad_()
+    potential, force = potential_field.class_potential(locations.detach(), points, labels, 1, field)
+    r = (locations[:, None] - points).norm(dim=2)
+    expected = torch.where(labels == 1, potentials[0](r), potentials[1](r)).sum(1)
+    torch.testing.assert_close(potential, expected)
+    torch.testing.assert_close(force, -torch.autograd.grad(expected.sum(), locations)[0])
 
 
-LOSSES = [PotentialFieldLoss, ContrastivePotentialLoss]
+LOSSES = [PFML, CPML]
 
 
 @pytest.mark.parametrize("Loss", LOSSES)
@@ -252,13 +209,13 @@ def test_loss_is_the_energy_of_batch_and_proxies(Loss):
     points = torch.cat([embeddings, loss.proxies.flatten(0, 1)])
     points = points / points.norm(dim=1, keepdim=True)
     classes = torch.cat([labels, torch.arange(4).repeat_interleave(2)])
-    potentials = decaying(3, 0.9, 0.9) if Loss is PotentialFieldLoss else contrastive(0.9, 0.9, "hinge")
+    potentials = decaying(3, 0.9, 0.9) if Loss is PFML else contrastive(0.9, 0.9, "hinge")
     value, point_gradient = literal(points, classes, potentials)
     expected = torch.autograd.grad(points, [embeddings, loss.proxies], point_gradient.float())
     actual = torch.autograd.grad(loss(embeddings, labels), [embeddings, loss.proxies])
     sizes = classes.bincount()  # of the value the least is taken off, which pairs have within and beyond the radii
     same = int((sizes * (sizes - 1)).sum())
-    attract, repel = (potential(torch.tensor(r, dtype=torch.float64)) for potential, r in zip(potentials, (0.1, 3.0)))
+    attract, repel = (potential(torch.tensor(r).double()).item() for potential, r in zip(potentials, (0.1, 3.0)))
     value -= attract * same + repel * (len(classes) * (len(classes) - 1) - same)
     assert loss(embeddings, labels).item() == pytest.approx(value, rel=1e-5)
     assert loss(10 * embeddings, labels).item() == pytest.approx(value, rel=1e-5)
@@ -296,7 +253,7 @@ def test_under_adam_a_proxy_as_printed_turns_slower_by_its_norm():
     turned = {}
     for norm in (1.0, 8.0):  # N(0, 1) in 64 dimensions has norm 8
         torch.manual_seed(0)
-        loss = PotentialFieldLoss(4, 64, proxies_per_class=2, proxy_norm=norm)
+        loss = PFML(4, 64, proxies_per_class=2, proxy_norm=norm)
         before = torch.nn.functional.normalize(loss.proxies.detach().clone(), dim=2)
         optimizer = torch.optim.Adam(loss.parameters(), lr=1e-3)
         loss(points, labels).backward()
@@ -331,31 +288,29 @@ def test_no_buffer_grows_with_the_pairs(clusters, classes):
     assert mode.largest == 4 * len(points) ** 2  # the mode does see such a buffer
 
 
-BAD_OPTIONS = [
-    ({"alpha": 13}, "lower alpha or raise min_distance"),  # 12 is computed, see below
-    ({"delta": 0}, "delta must be"),
-    ({"delta_rep": -0.1}, "delta_rep must be"),
-    ({"min_distance": 0.3}, "min_distance must not exceed"),
-]
-
-
-@pytest.mark.parametrize(("options", "message"), BAD_OPTIONS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 13}, "lower alpha or raise min_distance"),  # 12 is computed, see below
+        ({"delta": 0}, "delta must be"),
+        ({"delta_rep": -0.1}, "delta_rep must be"),
+        ({"min_distance": 0.3}, "min_distance must not exceed"),
+    ],
+)
 def test_bad_options_are_named(options, message):
     points, labels = sample(9)
     assert potential_energy(points, labels, alpha=12.0).isfinite()
     with pytest.raises(ValueError, match=message):
         potential_energy(points, labels, **options)
     with pytest.raises(ValueError, match=message):
-        PotentialFieldLoss(3, 4, **options)
+        PFML(3, 4, **options)
 
 
 def test_bad_input_is_named():
-    loss = PotentialFieldLoss(3, 4, proxies_per_class=1)
+    loss = PFML(3, 4, proxies_per_class=1)
     loss.proxies.data[0, 0, 0] = math.inf
     with pytest.raises(ValueError, match="proxies"):
         loss(torch.randn(2, 4), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="proxies_per_class must be a whole number from 0 on"):
-        PotentialFieldLoss(3, 4, proxies_per_class=-1)
     for points, labels, message in (
         (torch.randn(4), torch.arange(4), "points must be"),
         (torch.ones(4, 2, dtype=torch.int64), torch.arange(4), "points must be"),

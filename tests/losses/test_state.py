@@ -1,9 +1,7 @@
-"""What a loss holds beside its weights, random streams and memories: when it changes, and what copies and averages do.
-
-Of every loss, by its short name; most hold nothing.
-"""
+"""What a loss holds beside its weights: when streams and memories change, and what copies and averages do."""
 
 import copy
+import functools
 import math
 import pickle
 
@@ -20,7 +18,6 @@ from dmlrepro.losses.nivmf import DEFAULTS, ProbabilisticProxyLoss
 
 
 def trained(name, steps=1, seed=0):
-    """A loss after some training batches."""
     loss = built(name, seed)
     for step in range(steps):
         call(loss, batch(step))
@@ -41,9 +38,6 @@ def test_weights_are_drawn_from_torch(name):
     assert same(first, again)
     drawn = [key for key in first if key not in ("loss.beta",) and not key.split(".")[-1].startswith("log_")]
     assert not any(torch.equal(first[key], other[key]) for key in drawn)
-
-
-# Looking at a loss
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,11 +84,7 @@ def test_only_a_training_batch_sets_the_scale(distance):
     assert loss.embedding_scale.item() == pytest.approx(expected)
 
 
-# Activation checkpointing
-
-
-def recomputed(function, *given):
-    return checkpoint(function, *given, use_reentrant=False)
+recomputed = functools.partial(checkpoint, use_reentrant=False)
 
 
 def called(function, *given):
@@ -186,9 +176,6 @@ def test_a_call_is_kept_no_longer_than_its_graph(name):
     assert len(_state._calls) == before
 
 
-# Copies
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("twin", ["deepcopy", "pickle", "state"])
 def test_a_copy_goes_on_as_the_loss_does(name, twin):
@@ -226,9 +213,6 @@ def test_the_memory_moves_with_the_loss():
     other.load_state_dict(loss.state_dict())
     assert torch.equal(other.memory, loss.memory) and loss.memory.any()
     assert loss.to("meta").memory.is_meta
-
-
-# Averages
 
 
 class Model(nn.Module):

@@ -11,16 +11,12 @@ from dmlrepro.losses.unlabelled import ContextualSimilarityLoss, contextual_simi
 
 def literal_similarity(x, k, sigma):
     """STML, Sec. 3, point by point."""
-    n = len(x)
-    apart = [[(a - b).norm().item() for b in x] for a in x]
-    near = [sorted(range(n), key=lambda j: (apart[i][j], j))[:k] for i in range(n)]
+    n, apart = len(x), torch.cdist(x, x)
+    near = apart.argsort(dim=1, stable=True)[:, :k].tolist()
     mutual = [{j for j in near[i] if i in near[j]} for i in range(n)]
     overlap = [[len(mutual[i] & mutual[j]) / len(mutual[i]) * (j in mutual[i]) for j in range(n)] for i in range(n)]
-    context = [[sum(overlap[h][j] for h in near[i][: k // 2]) / (k // 2) for j in range(n)] for i in range(n)]
-    return [
-        [(math.exp(-(apart[i][j] ** 2) / sigma) + (context[i][j] + context[j][i]) / 2) / 2 for j in range(n)]
-        for i in range(n)
-    ]
+    context = torch.stack([torch.tensor(overlap).double()[near[i][: k // 2]].mean(0) for i in range(n)])
+    return ((-apart.square() / sigma).exp() + (context + context.T) / 2) / 2
 
 
 @pytest.fixture
@@ -33,19 +29,15 @@ def batch():
 def test_similarity_and_loss_equal_the_description(batch):
     z, x = batch
     x = F.normalize(x, dim=1)
-    w = torch.tensor(literal_similarity(x, 6, 3.0), dtype=torch.float64)
+    w = literal_similarity(x, 6, 3.0)
     assert torch.allclose(contextual_similarity(x, 6, 3.0), w, atol=1e-9)
-    unit, n = F.normalize(z, dim=1), 14
-    pull = push = 0.0
-    for i in range(n):
-        apart = [(unit[i] - unit[j]).norm().item() for j in range(n)]
-        mean = sum(apart) / n
-        for j in range(n):
-            pull += w[i, j].item() * (apart[j] / mean) ** 2 / n
-            push += (i != j) * (1 - w[i, j].item()) * max(0, 1 - apart[j] / mean) ** 2 / n
+    apart = torch.cdist(F.normalize(z, dim=1), F.normalize(z, dim=1))
+    apart = apart / apart.mean(1, keepdim=True)
     loss = ContextualSimilarityLoss(6, k=6)
     terms = loss.terms(z, x)
-    assert terms["pull"].item() == pytest.approx(pull) and terms["push"].item() == pytest.approx(push)
+    torch.testing.assert_close(terms["pull"], (w * apart.square()).sum() / 14)
+    push = (1 - w) * (1 - apart).relu().square()
+    torch.testing.assert_close(terms["push"], push.fill_diagonal_(0).sum() / 14)
     assert torch.autograd.gradcheck(lambda z: loss(z, x), z.requires_grad_())
 
 

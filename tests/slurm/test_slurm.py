@@ -31,7 +31,6 @@ executions:
 
 @pytest.fixture
 def copy(tmp_path):
-    """A copy of the repository without any stored run."""
     for part in ("dmlrepro", "experiments", "notebooks", "workflow", "data/published"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("data/claims.csv", "pyproject.toml"):
