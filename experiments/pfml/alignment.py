@@ -59,7 +59,6 @@ def proxy_alignment(params: Any) -> list[RunSpec]:
 
 
 def alignments_of(run: RunResult, params: Any) -> list:
-    """What `alignment_table` adds to a run."""
     return [measured(run, _alignment)] if run.spec.loss else []
 
 
@@ -74,7 +73,6 @@ def alignment_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
 
 @measurement("pfml.alignment")
 def _alignment(run: RunResult) -> dict[str, float]:
-    """What is measured on one run: its trained proxies against all training images."""
     manifest, embeddings, labels = training_embeddings(run)
     proxies = proxies_of(trained_loss(run, manifest, embeddings.shape[1]))
     readings = {"W2": "assignment", "true W2": "w2", "nearest sample": "nearest"}

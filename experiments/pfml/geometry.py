@@ -72,11 +72,8 @@ def simplex(n: int) -> Tensor:
 
 
 def compare(points: Tensor, delta: float, num_proxies: int, seed: int, start_spread: float = 1.0) -> dict[str, dict]:
-    """Let proxies settle in both fields from the same normally distributed starts; lengths in units of delta.
-
-    The starts, of standard deviation start_spread times that of the points, are drawn again until PFML's proxies rest
-    nearest to different samples, as the corollary assumes; `redraws` tells how often that was needed.
-    """
+    """Let proxies settle in both fields from the same normal starts; lengths in units of delta. The starts are drawn
+    again until PFML's proxies rest nearest to different samples, as the corollary assumes: `redraws` times."""
     generator = torch.Generator().manual_seed(seed)
     spread = start_spread * points.std(0)
     redraws = -1

@@ -173,10 +173,7 @@ NETWORK += ("freeze_batchnorm", "warmup_epochs")
 
 
 def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
-    """Settings of the paper for PFML and, of the network, for all methods (see `Study.published`).
-
-    Another protocol than the conventional one has settings of its own.
-    """
+    """Settings of the paper for PFML and, of the network, for all methods, under the conventional protocol."""
     if protocol_of(params) != "conventional":
         return {}
     record = published_for(params.dataset, params.backbone)
