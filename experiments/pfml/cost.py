@@ -67,7 +67,6 @@ def _cases(params: Any) -> Iterator[tuple[str, str]]:
 
 
 def _loss_step(params: Any, method: str, setting: str, device: torch.device) -> steps.LossStep:
-    """The loss's part of a training step at one setting."""
     options = settings_of(setting)
     classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
     generator = torch.Generator().manual_seed(0)

@@ -116,13 +116,10 @@ def study(seeds: Sequence[int] = range(5), numbers: Sequence[int] = (1, 2, 3, 5,
     return rows
 
 
-def picture(method: str, classes: Sequence[int] = (1, 2), delta: float = 0.2, cells: int = 120) -> dict:
-    """Fig. 2: the potential fields of two classes in the plane under "PFML" or "CPML"; classes: whose are drawn.
-
-    The distance in the force law is floored at 0.6 delta, or PFML's repulsion would leave nothing else visible.
-    Returns what `planes.field` takes: x, y (cells,), potentials {title: (cells, cells)}, forces {title: (cells, cells,
-    2)}, points (N, 2), labels (N,).
-    """
+def picture(method: str, delta: float = 0.2, cells: int = 120) -> tuple[Tensor, ...]:
+    """Fig. 2, the field of class 1 of two in the plane under "PFML" or "CPML": axis (cells,), potential (cells, cells),
+    force (cells, cells, 2), points (N, 2), labels (N,). The distance in the force law is floored at 0.6 delta, or
+    PFML's repulsion would leave nothing else visible."""
     laws: dict[str, Callable[..., Field]] = {"PFML": decaying_field, "CPML": contrastive_field}
     field = laws[method](delta=delta, min_distance=0.6 * delta)
     first = [(-0.85, 0.6), (-0.7, 0.75), (-0.6, 0.55), (0.6, -0.75), (0.75, -0.6), (0.45, 0.1)]
@@ -131,12 +128,5 @@ def picture(method: str, classes: Sequence[int] = (1, 2), delta: float = 0.2, ce
     labels = torch.tensor([1] * len(first) + [2] * len(second))
     axis = torch.linspace(-1.15, 1.15, cells, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis).flip(1)  # rows of the grid are y
-    drawn = {f"{method}, field of class {k}": class_potential(grid, points, labels, k, field) for k in classes}
-    return {
-        "x": axis.numpy(),
-        "y": axis.numpy(),
-        "potentials": {title: psi.view(cells, cells).numpy() for title, (psi, _) in drawn.items()},
-        "forces": {title: force.view(cells, cells, 2).numpy() for title, (_, force) in drawn.items()},
-        "points": points.numpy(),
-        "labels": labels.numpy(),
-    }
+    potential, force = class_potential(grid, points, labels, 1, field)
+    return axis, potential.view(cells, cells), force.view(cells, cells, 2), points, labels

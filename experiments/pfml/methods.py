@@ -149,8 +149,6 @@ published_curve = functools.partial(studies.published_curve, "pfml")
 
 
 class FieldOptions(BaseModel):
-    """What the notebooks that train PFML share."""
-
     proxies_per_class: Whole
     alpha: Number = 3.0
     delta: Positive = 0.2

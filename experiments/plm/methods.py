@@ -162,8 +162,6 @@ published = functools.partial(studies.published, "plm", PRINTED)
 
 
 class PlmOptions(BaseModel):
-    """What the notebooks that train share."""
-
     views: Count  # random crops of each image in a batch
     momentum: Number  # gamma of the momentum encoder
     delta: Positive  # distance of points without similarity; the paper's is 2
