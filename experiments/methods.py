@@ -10,7 +10,7 @@ from typing import Any
 
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from experiments.analysis.claims import START
-from experiments.params import Params, protocol_of, search_trials_of
+from experiments.params import Params, merged, protocol_of, search_trials_of
 from experiments.profiles import benchmark_of
 from experiments.training import protocols
 from experiments.training.search import NETWORK_LR, Range, Search, best_of, by_protocol, times
@@ -178,13 +178,9 @@ def spec_of(
     return RunSpec(**fields, seed=seed, method=method.name, setting=setting)
 
 
-# A layer is (who decides, what it decides); a later one replaces what earlier ones say. `config` prints who decided.
+# see `params.merged`; `config` prints who decided
 Layers = list[tuple[str, dict[str, Any]]]
 PARAMETER, METHOD = "parameter", "method"  # a layer of the notebook's parameters, of the method's record
-
-
-def merged(layers: Layers) -> dict[str, Any]:
-    return {name: value for _, decided in layers for name, value in decided.items()}
 
 
 def spec_layers(method: Method, params: Params) -> Layers:

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -240,7 +240,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     profile = given.get("profile", "quick")
     choice: dict[str, Any] = {name: given[name] for name in ("dataset", "protocol") if name in given}
     layers = _layers(study, given)
-    decided = _merged(layers)
+    decided = merged(layers.items())
     given = {name: value for name, value in given.items() if value != defaults[name] or name in decided}
     values = {name: decided[name] for name in defaults if name in decided} | given
     if given.get("epochs") and "steps" not in given:  # an explicit epochs replaces the profile's steps, and the reverse
@@ -252,10 +252,10 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     params = _validated(study.params, values)
     _refuse_nonsense(study, params)
     # dataset, network and protocol are compared with the profile's, the others with what the profile means for these
-    standard = defaults | _merged(_layers(study, {"profile": profile}))
+    standard = defaults | merged(_layers(study, {"profile": profile}).items())
     if (profile, decided["dataset"], given.get("backbone")) in BY_NETWORK:  # a network with a recipe of its own
         choice["backbone"] = given["backbone"]
-    usual = defaults | _merged(_layers(study, {"profile": profile} | choice))
+    usual = defaults | merged(_layers(study, {"profile": profile} | choice).items())
     now = {name: getattr(params, name) for name in given if name != "profile"}
     base = layers[f"profile {profile}"] | layers[f"data set {params.dataset}"]
     decided_by = {name: origin for origin, layer in layers.items() for name in layer}
@@ -304,8 +304,9 @@ def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _merged(layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: value for decided in layers.values() for name, value in decided.items()}
+def merged(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """What layers (who decides, what it decides) come to: a later one replaces what earlier ones say."""
+    return {name: value for _, decided in layers for name, value in decided.items()}
 
 
 def _refuse_nonsense(study: Any, params: Params) -> None:

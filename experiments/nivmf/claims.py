@@ -41,7 +41,6 @@ UNEQUAL_RATES = "the learning rates differed by a factor of six, and a network t
 EUCLIDEAN = "retrieval=euclidean"
 BESIDE_L2 = tuple(name for name in DISTANCES if name != "L2")
 CORRUPTIONS = ("crop", "occlusion", "blur")
-# twelve for every distance (methods.TUNED), five more for the weight of the joint loss (methods.OMEGA)
 
 # what "a mean squared error smaller than 0.1 %" can mean: (interpretation, metric, bound)
 INTERPRETATIONS = (

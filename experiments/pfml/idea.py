@@ -21,11 +21,8 @@ def force_at(distances: Tensor, field: Field, *, same_class: bool) -> Tensor:
 
 
 def who_pulls(alphas: Sequence[float] = (3.0, 0.14), deltas: Sequence[float] = (0.2, 0.27)) -> Figure:
-    """Pull of the own class and push of another against distance, of PFML at each (alpha, delta), of CPML, and of a
-    contrastive loss with the margins 0 and 0.5.
-
-    Both are relative to the pull at the rim, r = delta, of the same loss.
-    """
+    """Pull of the own class and push of another against distance, relative to the pull at the rim, r = delta, of the
+    same loss: of PFML at each (alpha, delta), of CPML, and of a contrastive loss with the margins 0 and 0.5."""
     fields = {
         f"PFML, α = {alpha:g}, δ = {delta:g}": decaying_field(alpha, delta) for alpha, delta in zip(alphas, deltas)
     }

@@ -68,7 +68,6 @@ def _pseudo(labels: str) -> dict[str, Any]:
 
 
 def _clustered(name: str, labels: str, color: str, source: str) -> Method:
-    """A proxy loss on clusters that are found anew in every epoch."""
     return Method(
         name,
         "baselines.normalized_softmax",
@@ -115,7 +114,7 @@ OWN: dict[str, Method] = {
         _clustered("Random Walk", "random_walk", "#606C38", "Iscen et al."),
     )
 }
-# The network before training: its features, and their random projection to the embedding, with which training begins
+# The network before training: its features, and their random projection to the embedding
 BEFORE = {name: BASELINES[name] for name in ("untrained", START)}
 METHODS = BEFORE | OWN
 LABELS = {

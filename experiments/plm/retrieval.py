@@ -59,8 +59,7 @@ def asking(params: Any) -> dict[str, dict[str, Any]]:
 @measurement("plm.separation")
 def apart(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
     """`nearest_distance` and `mean_distance` of a run's test embeddings; with options ASKING of the loss also what
-    Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's, `nearest_asked`,
-    `mean_asked`."""
+    Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's."""
     some = torch.randperm(len(run.embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
     points = F.normalize(run.embeddings[some].double(), dim=1)
     matrices = {"distance": distances(points, points)}
