@@ -72,10 +72,8 @@ def explained(place: Path) -> Iterator[None]:
             raise PermissionError(f"cannot write to {place} ({error}); {_elsewhere(place)}") from error
         if not _is_full_disk(error):
             raise
-        raise FullDisk(
-            f"cannot write to {place} ({error}): free space there, or {_elsewhere(place)}, and start again; what is "
-            "finished, and the last checkpoint, stay"
-        ) from error
+        remedy = f"free space there, or {_elsewhere(place)}, and start again; what is finished, and the last checkpoint"
+        raise FullDisk(f"cannot write to {place} ({error}): {remedy}, stay") from error
 
 
 def _elsewhere(place: Path) -> str:

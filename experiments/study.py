@@ -260,8 +260,7 @@ class Execution:
 
     @contextmanager
     def needs_images(self) -> Iterator[None]:
-        """Around the figures of a notebook that show images or ask for trained weights: where DMLREPRO_TRAIN=0 and they
-        are not at hand, a line stands in their place."""
+        """Around figures that need images or trained weights: with DMLREPRO_TRAIN=0 a line may stand in their place."""
         try:
             yield
         except (FileNotFoundError, records.NotMeasured) as missing:

@@ -89,17 +89,13 @@ def asked(stored: pd.DataFrame) -> Figure:
             for place, kind in enumerate(kinds):
                 values = [means[START, setting, f"{kind}_{what}"] for what in ("distance", "asked")]
                 values.append(means["PLM", setting, f"{kind}_distance"])
-                axis.annotate(
-                    "", (values[2], place), (values[0], place), arrowprops={"arrowstyle": "->", "color": "0.5"}
-                )
+                arrow = {"arrowstyle": "->", "color": "0.5"}
+                axis.annotate("", (values[2], place), (values[0], place), arrowprops=arrow)
                 for value, (name, (marker, color)) in zip(values, looks.items()):
                     look: dict[str, Any] = {"color": color} if marker == "|" else {"color": color, "edgecolor": "black"}
                     axis.scatter(value, place, 70, marker=marker, zorder=3, label=name, **look)
-            axis.set(
-                title=f"{title}, n = {stored['seed'].nunique()} seeds",
-                xlabel="distance on the unit sphere",
-                xlim=(0, 1.7),
-            )
+            title = f"{title}, n = {stored['seed'].nunique()} seeds"
+            axis.set(title=title, xlabel="distance on the unit sphere", xlim=(0, 1.7))
             axis.set_yticks(range(len(kinds)), kinds.values())
             axis.set_ylim(1.5, -0.5)
         legend(figure, axes[0])
