@@ -10,7 +10,7 @@ from dmlrepro.retrieval import nearest
 
 
 def kmeans(embeddings: Tensor, clusters: int, seed: int = 0) -> Tensor:
-    """Cluster numbers (N,) in [0, clusters) of the directions of embeddings (N, D), as DeepCluster has them."""
+    """Cluster numbers (N,) of the directions of embeddings (N, D), as DeepCluster has them."""
     require("scikit-learn", "sklearn")
     from sklearn.cluster import KMeans
 

@@ -236,7 +236,7 @@ def ranges_of(method: Method) -> Mapping[str, Range]:
 
 
 def searched_ranges(method: Method) -> dict[str, Range]:
-    """What the search of every method varies; ValueError where the method has no ranges."""
+    """What the search of every method varies."""
     ranges = ranges_of(method)
     return NETWORK_LR | {n: ranges[n] for n in method.searched_params or [n for n in ranges if n != "loss_lr"]}
 

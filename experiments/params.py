@@ -274,7 +274,6 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Who decides what; later ones replace what earlier ones say."""
     from experiments.training import protocols
 
     profile = given.get("profile", "quick")

@@ -36,7 +36,7 @@ def measured(
 
 
 def scored(run: RunResult, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
-    """Values of a finished run as rows of its last step; a setting replaces the run's."""
+    """Values of a finished run as rows of its last step."""
     step = max(row["step"] for row in run.rows)
     rows = [{"selection": "last", "step": step, "metric": name, "value": value} for name, value in values.items()]
     return protocols.Scored(run.spec if setting is None else run.spec.replace(setting=setting), run.dataset, rows)
@@ -141,7 +141,7 @@ def _kept(table: pd.DataFrame) -> pd.Series:
 
 
 def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
-    """Show how R@1 grew in the first seed's runs, the highest at the end first."""
+    """Show how R@1 grew in the first seed's runs."""
     import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
 

@@ -77,7 +77,6 @@ class Study:
         return [claim_id for claim_id, test in self.claims.items() if test.notebook == self.name]
 
     def configured(self, given: Mapping[str, Any]) -> Any:
-        """Its parameters from names and values, checked and resolved; errors as in `from_cell`."""
         return resolve(self, given)
 
     def from_cell(self, namespace: Mapping[str, object]) -> "Execution":

@@ -13,7 +13,7 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
                            with the strength of that corruption
   norm_auroc               area under the ROC curve of the norm, images the cosine model retrieves right against wrong
 
-Since 2026-11 what is compared must have gained over the network that its training began with.
+What is compared must have gained over the network that its training began with.
 """
 
 import math

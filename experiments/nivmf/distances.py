@@ -38,7 +38,7 @@ FORMS = {
 
 
 def distances(params: Any) -> list[RunSpec]:
-    """Every distance, every seed; then, with few steps, the printed and the released form of those that have one."""
+    """Every distance; then, with few steps, the printed and the released form of those that have one."""
     specs = runs_of(pick(METHODS, ("untrained", *params.methods)), params)
     for method, variants in FORMS.items():
         for variant in variants if params.variant_steps and method in params.methods else ():
@@ -121,8 +121,7 @@ def exact_rows(seeds: Iterable[int]) -> list[dict]:
     """What Sec. 3.5 and Supp. F say of the embedding's norm, on random proxies and embeddings; a row per draw.
 
     gradient_error is that of Eqs. 8 and 9 for L2 and Cosine, with p's own probability where the print has that of p*;
-    norm_sensitivity, entropy_slope and, of all but L2, growth_over_l2 are those of `claims`, for the five distances
-    without samples; the last at the paper's dimension, and with dim=64 at that of the others.
+    the others are those of `claims`, growth_over_l2 at the paper's dimension, and with dim=64 at that of the others.
     """
     rows = []
     for seed in seeds:

@@ -4,10 +4,8 @@ The claim: where a class has samples Z and delta is below `hypothesis_limit(Z)`,
 come to rest within delta of the samples they represent, so that their matching cost (printed as W_2) is at most delta;
 under CPML's attraction, which grows with distance, it is larger than delta.
 
-Notebook 12 says what the numbers of `study` show, and why: PFML's proxies rest at distance delta, where the attraction
-of the sample they found begins; CPML's all meet at one point near the mean, which for a single proxy contradicts the
-corollary. In D > alpha + 2 dimensions -sum r^-alpha is subharmonic away from the samples: minima far from all of them
-exist, as the centroid of a regular simplex.
+Notebook 12 says what the numbers of `study` show, and why. In D > alpha + 2 dimensions -sum r^-alpha is subharmonic
+away from the samples: minima far from all of them exist, as the centroid of a regular simplex.
 """
 
 from collections.abc import Callable, Sequence
@@ -97,8 +95,8 @@ def compare(points: Tensor, delta: float, num_proxies: int, seed: int, start_spr
 
 
 def study(seeds: Sequence[int] = range(5), numbers: Sequence[int] = (1, 2, 3, 5, 10)) -> list[dict]:
-    """Every case of the header as rows: method, setting, seed, metric, value; numbers: of proxies. The setting is
-    "M=..", and where not the hypothesis of the corollary holds also "case=.."."""
+    """Every case as rows: method, setting, seed, metric, value. The setting is "M=..", the number of proxies, and where
+    not the hypothesis of the corollary holds also "case=.."."""
     rows = []
     for seed in seeds:
         cloud = jittered_grid(7, torch.Generator().manual_seed(seed))
