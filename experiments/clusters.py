@@ -10,7 +10,7 @@ from dmlrepro.retrieval import nearest
 
 
 def kmeans(embeddings: Tensor, clusters: int, seed: int = 0) -> Tensor:
-    """Cluster numbers (N,) in [0, clusters) of the directions of embeddings (N, D), as DeepCluster has them."""
+    """Cluster numbers (N,) of the directions of embeddings (N, D), as DeepCluster has them."""
     require("scikit-learn", "sklearn")
     from sklearn.cluster import KMeans
 
@@ -18,10 +18,8 @@ def kmeans(embeddings: Tensor, clusters: int, seed: int = 0) -> Tensor:
 
 
 def hierarchical(embeddings: Tensor, clusters: int, seed: int = 0) -> Tensor:
-    """Cluster numbers (N,) by Ward's agglomeration of the directions, as UHML's pseudo-labels but not hyperbolic.
-
-    Nothing is drawn: the seed is for callers that take any of these functions.
-    """
+    """Cluster numbers (N,) by Ward's agglomeration of the directions, as UHML's pseudo-labels but not hyperbolic; the
+    seed is for callers that take any of these functions."""
     require("scikit-learn", "sklearn")
     from sklearn.cluster import AgglomerativeClustering
 

@@ -36,10 +36,7 @@ class FullDisk(OSError):
 
 @contextmanager
 def temporary_folder(place: Path) -> Iterator[Path]:
-    """An empty folder inside `place`, removed at the end with all that is still in it.
-
-    Killed processes leave theirs behind; what is older than a day is removed first.
-    """
+    """An empty folder inside `place`, removed at the end; what killed processes left a day ago is removed first."""
     place.mkdir(parents=True, exist_ok=True)
     for left in place.glob(f"{TEMPORARY}*"):
         with suppress(FileNotFoundError):  # another process has just done so
@@ -52,11 +49,7 @@ def temporary_folder(place: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """A path at which nothing is yet; the file or folder that the block makes there becomes `path` when it ends
-    without an error, at once and safe from a power cut.
-
-    A folder that is there by then stays: of processes that make the same one, the first to finish wins. Raises what
-    `explained` does.
-    """
+    without an error, at once and safe from a power cut. A folder that is there by then stays. Raises as `explained`."""
     with explained(path.parent), temporary_folder(path.parent) as folder:
         temporary = folder / path.name
         yield temporary
@@ -71,12 +64,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def explained(place: Path) -> Iterator[None]:
-    """Around what writes to a file or folder.
-
-    Raises:
-        FullDisk: it does not fit on its disk.
-        PermissionError: it cannot be written. Both name the place and the variable that moves it.
-    """
+    """Around what writes to a file or folder: FullDisk and PermissionError name it and the variable that moves it."""
     try:
         yield
     except Exception as error:
@@ -84,14 +72,11 @@ def explained(place: Path) -> Iterator[None]:
             raise PermissionError(f"cannot write to {place} ({error}); {_elsewhere(place)}") from error
         if not _is_full_disk(error):
             raise
-        raise FullDisk(
-            f"cannot write to {place} ({error}): free space there, or {_elsewhere(place)}, and start again; what is "
-            "finished, and the last checkpoint, stay"
-        ) from error
+        remedy = f"free space there, or {_elsewhere(place)}, and start again; what is finished, and the last checkpoint"
+        raise FullDisk(f"cannot write to {place} ({error}): {remedy}, stay") from error
 
 
 def _elsewhere(place: Path) -> str:
-    """Which variable moves what is written to a place."""
     for variable, root in (("DMLREPRO_CACHE", cache_root()), ("DMLREPRO_DATA", data_root())):
         if place.is_relative_to(root):
             return f"set {variable} to another folder"
@@ -99,17 +84,13 @@ def _elsewhere(place: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Make `text` the content of a file, as `atomic_write` does."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf8")
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """No two processes of a machine are in such a block with the same path at a time; one that is killed leaves it.
-
-    The hidden file beside `path` that is locked stays. Raises what `explained` does.
-    """
+    """No two processes of a machine are in such a block with the same path at a time; one that is killed leaves it."""
     from filelock import FileLock
 
     lock = FileLock(path.with_name(f".{path.name}.lock"))
@@ -141,7 +122,6 @@ def _flush(paths: Iterable[Path]) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -158,8 +138,7 @@ SIGNATURE = "sha256"  # the entry of a signed JSON file that is the digest of al
 
 
 def signed(entries: Mapping[str, Any]) -> str:
-    """The JSON text of an object whose last entry is the sha256 of all others: a file that was signed and not changed
-    since has the text that this makes of what it holds."""
+    """The JSON text of an object whose last entry is the sha256 of all others."""
     others = {name: value for name, value in entries.items() if name != SIGNATURE}
     digest = hashlib.sha256(json.dumps(others, indent=1).encode()).hexdigest()
     return json.dumps(others | {SIGNATURE: digest}, indent=1) + "\n"
@@ -179,10 +158,7 @@ def write_checksums(folder: Path) -> None:
 
 
 def damage(folder: Path) -> str:
-    """Why a folder is not one of the files that its SHA256SUMS lists and no others; "" where it is.
-
-    This finds accidents. Whoever changes a file on purpose can write its new sum as well.
-    """
+    """Why a folder is not one of the files that its SHA256SUMS lists and no others; "" where it is."""
     states = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
     return _damage_of(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
 
@@ -238,11 +214,8 @@ def cache_root() -> Path:
 
 
 def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
-    """The folder at `place`, which `build` fills once: it is given an empty folder.
-
-    Of several processes that want it at once one builds, the others wait. Its checksums are compared once per process,
-    and again where a file has changed; what does not agree is set aside and built anew.
-    """
+    """The folder at `place`, which `build` fills once: it is given an empty folder. Of several processes one builds,
+    the others wait. What does not agree with its checksums is set aside and built anew."""
     if not place.is_dir() or damage(place):
         with locked(place):
             if not is_sound(place):

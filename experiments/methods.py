@@ -1,8 +1,7 @@
 """What the papers share: what a method is, the baselines that several papers compare with, and how methods become runs.
 
-The network, the data and the budget are equal for every method of a notebook; only the loss, its parameters' learning
-rates and the composition of its batches differ. A baseline is stated here once, so that notebooks of different papers
-ask for equal specs and a shared run is trained once. A paper's own methods stand in the `methods.py` of its folder.
+The network, the data and the budget are equal for every method of a notebook. A baseline is stated here once, so that
+notebooks of different papers ask for equal specs and a shared run is trained once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +10,7 @@ from typing import Any
 
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from experiments.analysis.claims import START
-from experiments.params import Params, protocol_of, search_trials_of
+from experiments.params import Params, merged, protocol_of, search_trials_of
 from experiments.profiles import benchmark_of
 from experiments.training import protocols
 from experiments.training.search import NETWORK_LR, Range, Search, best_of, by_protocol, times
@@ -20,10 +19,8 @@ from experiments.training.spec import RunSpec
 
 @dataclass(frozen=True)
 class Setting:
-    """A published value, and the sentence or table it comes from."""
-
-    value: Any
-    source: str
+    value: Any  # as published
+    source: str  # the sentence or table it comes from
 
 
 NOT_REPORTED = Setting(None, "the paper does not say")
@@ -39,8 +36,7 @@ class Method:
     lr_multipliers: {parameter of the loss, "*" for all others: its learning rate over the network's}.
     param_lrs: {parameter of the loss: its learning rate, whatever the network's is}.
     from_parameters: {option of the loss: the parameter of the notebook that gives it, where the notebook has it}.
-    from_scratch: options of the loss for networks without pretrained weights, and for the one that is embedded: they
-        were chosen on its images.
+    from_scratch: options of the loss for networks without pretrained weights, and for the one that is embedded.
     by_backbone: {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0.
     fields: further fields of the RunSpec, such as clipping.
     search_space: what a protocol's search varies, see `search.applied`; None: the method cannot be searched.
@@ -173,33 +169,21 @@ def spec_of(
     loss_options: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunSpec:
-    """The run of one method under a notebook's parameters.
-
-    Args:
-        setting: what the tables call this variant of the method.
-        loss_options: options of the loss that differ from the method's.
-        changes: fields of the RunSpec that differ from the method's and the parameters'.
-
-    Raises:
-        ValueError: an option that depends on the backbone is not known for this one.
-    """
+    """The run of one method under a notebook's parameters; setting: what the tables call this variant of the method;
+    loss_options and changes, fields of the RunSpec, win over the method's and the parameters'. ValueError: an option
+    that depends on the backbone is not known for this one."""
     fields = merged(spec_layers(method, params))
     options = merged(option_layers(method, params, changes.get("backbone", params.backbone)))
     fields |= {"loss_options": options | dict(loss_options or {})} | changes
     return RunSpec(**fields, seed=seed, method=method.name, setting=setting)
 
 
-# A layer is (who decides, what it decides); a later one replaces what earlier ones say. `config` prints who decided.
+# see `params.merged`; `config` prints who decided
 Layers = list[tuple[str, dict[str, Any]]]
 PARAMETER, METHOD = "parameter", "method"  # a layer of the notebook's parameters, of the method's record
 
 
-def merged(layers: Layers) -> dict[str, Any]:
-    return {name: value for _, decided in layers for name, value in decided.items()}
-
-
 def spec_layers(method: Method, params: Params) -> Layers:
-    """The fields of the RunSpec but for the options of the loss."""
     layers = [(PARAMETER, params.spec_options())]
     if method.loss is None:
         layers.append((METHOD, {"steps": None, "epochs": None, "embedding_size": None}))
@@ -232,10 +216,8 @@ def spec_layers(method: Method, params: Params) -> Layers:
 
 
 def search_layers(method: Method, params: Params) -> Layers:
-    """What a committed search found for a method under these parameters, but for what the reader gives; at most one.
-
-    `lr` is the network's learning rate, `epochs` the length of the run, the others are options of the loss.
-    """
+    """What a committed search found for a method under these parameters, but for what the reader gives; at most one:
+    `lr` of the network, `epochs`, and options of the loss."""
     search = params.searches().get(method.name)
     if search is None or search["begun"]["spec"].get("loss") != method.loss:
         return []
@@ -254,7 +236,7 @@ def ranges_of(method: Method) -> Mapping[str, Range]:
 
 
 def searched_ranges(method: Method) -> dict[str, Range]:
-    """What the search of every method varies; ValueError where the method has no ranges."""
+    """What the search of every method varies."""
     ranges = ranges_of(method)
     return NETWORK_LR | {n: ranges[n] for n in method.searched_params or [n for n in ranges if n != "loss_lr"]}
 
@@ -299,10 +281,7 @@ def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = No
 
 def expand_seeds(specs: Iterable[RunSpec], params: Params, protocol: str | None = None) -> list[RunSpec]:
     """One spec per method in, all its seeds and folds out; beside the features of an untrained network stands the
-    network that the others begin with, START, above which a method has to come that is said to have learned.
-
-    protocol: None is that of the parameters, or conventional where they have none. ValueError as in `expand`.
-    """
+    network that the others begin with, START. protocol: None is that of the parameters. ValueError as in `expand`."""
     protocol, started = protocol or protocol_of(params), []
     for spec in specs:
         started.append(spec)
@@ -329,13 +308,9 @@ def _expansion(params: Params) -> dict[str, Any]:
 def search_each(
     specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
 ) -> list[tuple[RunSpec, Search | None]]:
-    """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the search.
-
-    With 0 trials, and for an untrained network, the spec stays as it is.
-
-    Raises:
-        ValueError: before the first trial, where the protocol has no validation classes or a method has no ranges.
-    """
+    """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the search; as it is
+    with 0 trials and for an untrained network. ValueError, before the first trial, where the protocol has no validation
+    classes or a method has no ranges."""
     specs, protocol = list(specs), protocol_of(params)
     if not (trials := search_trials_of(params)):
         return [(spec, None) for spec in specs]
@@ -360,11 +335,8 @@ def found_by_search(specs: Iterable[RunSpec], records: Mapping[str, Method], par
 
 def summary(search: Search) -> dict[str, Any]:
     """What a search found: its hyperparameters, and validation MAP@R in percent of trial 0, the default, of the median
-    and the best trial and of the chosen one.
-
-    In the search of every method these are of the fold on which all trials were scored; the chosen one has the best
-    mean over all folds, and is the best of them there if that is so on the first.
-    """
+    and the best trial and of the chosen one, on the fold on which all trials were scored; the chosen one has the best
+    mean over all folds."""
     outcome, trials = search["found"], search["trials"]
     scores = {name: 100 * outcome[name] for name in ("default", "median", "best")}
     scores |= {"chosen": 100 * trials[outcome["trial"]]["scores"][0], "chosen, all folds": 100 * outcome["score"]}

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -103,9 +103,7 @@ class Params(BaseModel):
     # where resolved parameters come from
     notebook: str = _hidden("")
     paper: str = _hidden("")
-    changed: Mapping[str, Any] = _hidden(
-        {}
-    )  # what the reader gave that the profile has not itself; names results files
+    changed: Mapping[str, Any] = _hidden({})  # what the reader gave beside the profile; names results files
     origins: Mapping[str, str] = _hidden({})  # who decided each parameter
     fixed: Mapping[str, Any] = _hidden({})  # fields of the RunSpec that the profile decides and that are no parameters
     searched: Mapping[str, int] = _hidden({})  # steps and epochs of the committed searches
@@ -116,8 +114,7 @@ class Params(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _listed(cls, value: Any, info: ValidationInfo) -> Any:
-        """The items of a list parameter. papermill's -p knows no lists: there "PFML,ProxyAnchor" stands for two items,
-        and a text or a number alone for one."""
+        """The items of a list parameter; papermill's -p knows no lists: there "PFML,ProxyAnchor" stands for two."""
         wanted = cls.model_fields[info.field_name or ""].annotation
         if typing.get_origin(wanted) is not tuple or not isinstance(value, list | tuple | str | int | float):
             return value
@@ -143,14 +140,12 @@ class Params(BaseModel):
 
     @property
     def stem(self) -> str:
-        """File stem of the results: the notebook's name, and what was changed against the profile."""
         return stem_of(self.notebook, self.changed)
 
     def as_dict(self) -> dict[str, Any]:
         return self.model_dump()
 
     def published(self, method: str, setting: str = "") -> Mapping:
-        """What the paper says of a method's runs under these parameters, see `Study`."""
         return self.publishes(self, method, setting)
 
     def _repr_html_(self) -> str:
@@ -158,7 +153,6 @@ class Params(BaseModel):
         return f"<table><thead><tr><th>parameter</th><th>resolved value</th></tr></thead><tbody>{rows}</tbody></table>"
 
     def spec_options(self) -> dict[str, Any]:
-        """The fields of a RunSpec that these parameters decide."""
         interval = {"eval_every": None, "eval_every_epochs": self.eval_every_epochs} if self.eval_every_epochs else {}
         return {
             "dataset": self.dataset,
@@ -189,21 +183,20 @@ class Params(BaseModel):
         return json.loads(json.dumps(decided | {name: getattr(self, name) for name in further}))
 
     def search_budget(self) -> Mapping[str, int]:
-        """Steps and epochs of the search whose results the runs take: what the data set means for the paper, also for
-        a notebook that has a budget of its own, but where the reader asks for another budget: then that."""
+        """Steps and epochs of the search whose results the runs take: those of the data set, also for a notebook that
+        has a budget of its own, but where the reader asks for another budget."""
         mine = {name: getattr(self, name) for name in ("steps", "epochs")}
         return mine if self.changed.keys() & mine else self.searched
 
     def search_name(self, method: str) -> str:
-        """The file name of the search of a method under these conditions."""
         budget = {"dim": self.embedding_size, "batch": self.batch_size, **self.search_budget()}
         where = [self.dataset, self.backbone, self.weights, self.train_from or "whole"]
         numbers = [f"{name}={value}" for name, value in budget.items() if value]
         return f"{_word(method)}--{','.join(map(_word, where))},{','.join(numbers)}.json"
 
     def searches(self) -> dict[str, dict[str, Any]]:
-        """The committed searches whose results the runs take, by method, see training/search.py: at the profile small,
-        unless the notebook searches itself or images are the reader's own."""
+        """The committed searches whose results the runs take, by method: at the profile small, unless the notebook
+        searches itself or images are the reader's own."""
         from experiments.training import search
 
         taken = self.takes_searches and not search_trials_of(self)
@@ -214,7 +207,6 @@ class Params(BaseModel):
         return {name: record for record in committed if record["conditions"] == mine for name in record["methods"]}
 
     def untuned(self) -> typing.Self:
-        """The same parameters, whose runs take nothing that a search has found."""
         return self.model_copy(update={"takes_searches": False})
 
 
@@ -230,7 +222,6 @@ def protocol_of(params: Params) -> str:
 
 
 def search_trials_of(params: Params) -> int:
-    """How many trials a search for each method's hyperparameters has; 0: no search."""
     return getattr(params, "search_trials", 0)
 
 
@@ -249,7 +240,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     profile = given.get("profile", "quick")
     choice: dict[str, Any] = {name: given[name] for name in ("dataset", "protocol") if name in given}
     layers = _layers(study, given)
-    decided = _merged(layers)
+    decided = merged(layers.items())
     given = {name: value for name, value in given.items() if value != defaults[name] or name in decided}
     values = {name: decided[name] for name in defaults if name in decided} | given
     if given.get("epochs") and "steps" not in given:  # an explicit epochs replaces the profile's steps, and the reverse
@@ -261,10 +252,10 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     params = _validated(study.params, values)
     _refuse_nonsense(study, params)
     # dataset, network and protocol are compared with the profile's, the others with what the profile means for these
-    standard = defaults | _merged(_layers(study, {"profile": profile}))
+    standard = defaults | merged(_layers(study, {"profile": profile}).items())
     if (profile, decided["dataset"], given.get("backbone")) in BY_NETWORK:  # a network with a recipe of its own
         choice["backbone"] = given["backbone"]
-    usual = defaults | _merged(_layers(study, {"profile": profile} | choice))
+    usual = defaults | merged(_layers(study, {"profile": profile} | choice).items())
     now = {name: getattr(params, name) for name in given if name != "profile"}
     base = layers[f"profile {profile}"] | layers[f"data set {params.dataset}"]
     decided_by = {name: origin for origin, layer in layers.items() for name in layer}
@@ -283,7 +274,6 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Who decides what; later ones replace what earlier ones say."""
     from experiments.training import protocols
 
     profile = given.get("profile", "quick")
@@ -313,8 +303,9 @@ def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _merged(layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: value for decided in layers.values() for name, value in decided.items()}
+def merged(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """What layers (who decides, what it decides) come to: a later one replaces what earlier ones say."""
+    return {name: value for _, decided in layers for name, value in decided.items()}
 
 
 def _refuse_nonsense(study: Any, params: Params) -> None:
@@ -370,10 +361,8 @@ def _validated(model: type[Params], values: Mapping[str, Any], whole: bool = Tru
 
 
 def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
-    """A file's stem that names a notebook and its changed parameters: "10_pfml_retrieval--seeds=5,steps=600".
-
-    Many changes would exceed the 255 bytes that file systems allow: then the end is a digest.
-    """
+    """A file's stem that names a notebook and its changed parameters: "10_pfml_retrieval--seeds=5,steps=600"; the end
+    is a digest where it would exceed the 255 bytes that file systems allow."""
     changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(changes.items()))
     stem = f"{notebook}--{changed}" if changed else notebook
     if len(stem.encode()) <= 200:
@@ -388,11 +377,9 @@ def _digest(text: str, length: int) -> str:
 def of_cell(namespace: Mapping[str, typing.Any], parameters: Collection[str]) -> dict[str, typing.Any]:
     """What a notebook says of its parameters, by name, from the `globals()` of its kernel or script.
 
-    A kernel holds more: what later cells left, and names that an older version of the parameters cell had. There the
-    names count that this cell assigned when it ran last, with those of the cells between it and `from_cell`, one of
-    which papermill injects. A script has no history of cells: all its names count.
-
-    Names of neither `parameters` nor something close to one are left out, unless papermill injected them.
+    Of a kernel the names count that this cell assigned when it ran last, with those of the cells between it and
+    `from_cell`, one of which papermill injects; of a script, which has no history of cells, all. Names of neither
+    `parameters` nor something close to one are left out, unless papermill injected them.
     """
     history = namespace.get("In") or []
     cells = [n for n, cell in enumerate(history) if "profile" in _assigned(cell) and not cell.startswith(INJECTED)]
@@ -434,7 +421,6 @@ def _word(value: typing.Any) -> str:
 
 
 def _number(value: typing.Any):
-    """The number that a text stands for; anything else as it is."""
     if isinstance(value, str):
         for kind in (int, float):
             with contextlib.suppress(ValueError):

@@ -9,10 +9,7 @@ EVERY = 30.0  # seconds between two lines
 
 def reporter(what: str, total: int, done: int = 0) -> Callable[[int], None]:
     """A function to be called with how many of `total` are done now; it writes lines such as
-    "12 of 40 runs trained, about 25 min left" to stderr, at most one in EVERY seconds.
-
-    what: the words after the numbers. done: how many an earlier process has done, which tell nothing of the speed.
-    """
+    "12 of 40 runs trained, about 25 min left" to stderr, at most one in EVERY seconds. done: by an earlier process."""
     first, started = done, time.monotonic()
     last = started
 

@@ -1,9 +1,8 @@
 """What a training step costs with different losses: one harness for the cost notebooks of all papers.
 
 A step is the network's forward and backward pass and update, which no loss changes, and the loss's forward and backward
-pass with the update of its proxies. Within a repetition the network and every loss are measured in turn, so that
-whatever else the machine does falls on all alike; only ratios within a repetition are compared. The images are random:
-nothing here depends on what they show. The network's passes are measured on a few images and scaled up to the batch.
+pass with the update of its proxies. Within a repetition all are measured in turn, and only ratios within a repetition
+are compared. The network's passes are measured on a few random images and scaled up to the batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,10 +64,8 @@ def in_turn(
     repetitions: int,
     device: torch.device,
 ) -> tuple[dict[timing.Key, list[float]], list[float]]:
-    """({name: seconds of the loss's part}, seconds of the network's part), a number per repetition.
-
-    network: what `network_step` gives; share: its images over those of a batch.
-    """
+    """({name: seconds of the loss's part}, seconds of the network's part), a number per repetition; network: what
+    `network_step` gives; share: its images over those of a batch."""
     passes, update = network
     calls: dict = {("network", "passes"): passes, ("network", "update"): update} | dict(losses)
     times = timing.in_turn(calls, repetitions, device.type, rounds=ROUNDS)

@@ -31,13 +31,12 @@ def study_rows(params: Params, rows: Iterable[dict[str, Any]], **columns: object
 def measured(
     run: RunResult, measure: Callable[..., dict[str, float]], setting: str | None = None, **options: Any
 ) -> protocols.Scored:
-    """What `measure(run, **options)`, a function of a module, finds on the weights of a finished run, see `scored`; it
-    is measured once, see `records.derived`."""
+    """`scored` values of `measure(run, **options)`, measured once, see `records.derived`."""
     return scored(run, records.derived([run], measure, **options), setting)
 
 
 def scored(run: RunResult, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
-    """Values of a finished run as rows of its last step; a setting replaces the run's."""
+    """Values of a finished run as rows of its last step."""
     step = max(row["step"] for row in run.rows)
     rows = [{"selection": "last", "step": step, "metric": name, "value": value} for name, value in values.items()]
     return protocols.Scored(run.spec if setting is None else run.spec.replace(setting=setting), run.dataset, rows)
@@ -93,9 +92,8 @@ def embedded(run: RunResult, manifest: manifests.Manifest, images: np.ndarray) -
 
 
 def kept(run: RunResult, build: Callable[[], Tensor], *what: object) -> Tensor:
-    """The embeddings that `build()` makes with a finished run, kept under its key: a pass over all images takes longer
-    than the rest of a notebook. `what` tells them from others of the run; code that the run itself does not use is
-    part of it."""
+    """The embeddings that `build()` makes with a finished run, kept under its key. `what` tells them from others of the
+    run; code that the run itself does not use is part of it."""
     return torch.from_numpy(cached_array("embeddings", (run.folder.name, *what), lambda: build().numpy()))
 
 
@@ -112,8 +110,7 @@ def trained_loss(run: RunResult, manifest: manifests.Manifest, embedding_size: i
 
 def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
     """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
-    evaluations: those that it has during training, or five. What it learns is the same. All notebooks that have such a
-    run ask for it in this way, so that it is trained once."""
+    evaluations, or five. All notebooks that have such a run ask for it in this way, so that it is trained once."""
     kept = []
     for run in runs:
         if run.loss and run.seed == 0 and run.protocol == "conventional":
@@ -144,7 +141,7 @@ def _kept(table: pd.DataFrame) -> pd.Series:
 
 
 def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
-    """Show how R@1 grew in the first seed's runs, the highest at the end first."""
+    """Show how R@1 grew in the first seed's runs."""
     import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
 

@@ -20,11 +20,6 @@ from experiments.training import keys, protocols, records, runs
 from experiments.training.spec import RunSpec
 
 
-def nothing(*given: object) -> list:
-    """What a study trains or measures that only computes."""
-    return []
-
-
 def _rounded(value: Any) -> Any:
     return f"{value:.3g}" if isinstance(value, float) else value
 
@@ -60,9 +55,9 @@ class Study:
 
     name: str
     params: type[Params]
-    specs: Callable[..., list[RunSpec]] = nothing
+    specs: Callable[..., list[RunSpec]] = lambda params: []
     tabulate: Callable[..., pd.DataFrame] | None = None
-    measures: Callable[..., list] = nothing
+    measures: Callable[..., list] = lambda run, params: []
     claims: Mapping[str, ClaimTest] = field(default_factory=dict)
     ratios: Callable[..., pd.DataFrame] | None = None
     paper: str = "together"
@@ -79,21 +74,18 @@ class Study:
 
     @property
     def settled(self) -> list[str]:
-        """The ids of the claims that it settles."""
         return [claim_id for claim_id, test in self.claims.items() if test.notebook == self.name]
 
     def configured(self, given: Mapping[str, Any]) -> Any:
-        """Its parameters from names and values, checked and resolved; errors as in `from_cell`."""
         return resolve(self, given)
 
     def from_cell(self, namespace: Mapping[str, object]) -> "Execution":
-        """The study with the parameters of its notebook, from `globals()`, checked and resolved; its runs are specified
-        once, so that whatever is wrong with one of them is an error here and not in a worker. What a kernel holds
-        beside its parameters counts for nothing, see `params.of_cell`.
+        """The study with the parameters of its notebook, from `globals()`, see `params.of_cell`; its runs are specified
+        once, so that whatever is wrong with one of them is an error here and not in a worker.
 
         Raises:
-            ValueError: on a name that is nearly a parameter, with that one; on an unknown profile, dataset, method or
-                backbone; on a number that makes no sense; on a sweep without its reference level.
+            ValueError: on a name that is nearly a parameter; on an unknown profile, dataset, method or backbone; on a
+                number that makes no sense; on a sweep without its reference level.
             TypeError: on a value of the wrong type.
             FileNotFoundError: on weights that are not there.
         """
@@ -109,7 +101,6 @@ class Study:
         return self.specs(params)
 
     def table(self, finished: Iterable[runs.RunResult], params: Params) -> pd.DataFrame:
-        """The tidy table of its finished runs, in the order of their specs."""
         if self.tabulate:
             return self.tabulate(finished, params)
         return with_measures(finished, self.measures, params)
@@ -151,12 +142,8 @@ class Study:
         return pd.DataFrame.from_dict(rows, orient="index", columns=["here", "published"])
 
     def evidence(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
-        """Show the table of results/ that decides, with its figure: of the profile that carries most, with most seeds.
-
-        Args:
-            metrics: columns of the table; none: the figure alone.
-            figure: (table) -> a figure of it; None: none.
-        """
+        """Show the table of results/ that decides, of the profile that carries most, with most seeds: its columns
+        `metrics`, if any, and a figure of it."""
         self._show(self._beyond_demo()[:1], metrics, figure)
 
     def further(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
@@ -207,17 +194,12 @@ class Execution:
     def run(
         self, specs: Iterable[RunSpec] | None = None, jobs: int | None = None, *, rerun: bool = False
     ) -> list[runs.RunResult]:
-        """The finished runs of the study, trained where neither store nor cache has them, `jobs` at a time (None: one
-        per core); says how many are outdated. What the study measures on a run's weights is on record when the run is,
-        but for what it measures on several together, as on the models of folds.
+        """The finished runs of the study (specs: None: all), trained where neither store nor cache has them, `jobs` at
+        a time (None: one per core); says how many are outdated. What the study measures on a run's weights is on record
+        when the run is, but for what it measures on several together, as on the models of folds.
 
-        With environment variable DMLREPRO_TRAIN=0 they are those of the seeds of which the store has every run, and
-        none is trained.
-
-        specs: None: all that the study trains. rerun: as in `runs.run_all`.
-
-        Raises:
-            FileNotFoundError: DMLREPRO_TRAIN=0, and the record has no seed of this notebook whole.
+        With DMLREPRO_TRAIN=0 they are those of the seeds of which the store has every run, and none is trained;
+        FileNotFoundError where there is no such seed.
         """
         specs = self.study.specs(self.params) if specs is None else list(specs)
         file = records.file_of(self.params.profile, self.study.name)
@@ -253,10 +235,8 @@ class Execution:
         return table
 
     def verdicts(self, table: pd.DataFrame, finished: Sequence[runs.RunResult] = ()) -> verdict_tables.Judged:
-        """The verdicts on the claims that the study settles, from the table of this very execution.
-
-        finished: its runs, for what other test classes could change; none: nothing is said of that.
-        """
+        """The verdicts on the claims that the study settles, from the table of this very execution; without its
+        finished runs nothing is said of what other test classes could change."""
         tests = self.study.claims
         path = saving.table_path(self.params)  # of the table that has just been saved, maybe of runs of older code
         if any(run.stale for run in finished) or (path.exists() and stored.of_older_code(provenance.record(path))):
@@ -272,18 +252,14 @@ class Execution:
         )
 
     def trials(self, table: pd.DataFrame) -> dict[str, int]:
-        """See `stored.trials_of`.
-
-        A committed search counts with the settings that it tried, 16, not with its 24 runs: the others score four of
-        the same settings on further folds. A variant has the trials of the search that it takes.
-        """
+        """See `stored.trials_of`. A committed search counts with the settings that it tried, 16, not with its 24 runs:
+        the others score four of the same settings on further folds."""
         committed = {method: len(search["trials"]) for method, search in self.params.searches().items()}
         return stored.trials_of(table, search_trials_of(self.params), committed)
 
     @contextmanager
     def needs_images(self) -> Iterator[None]:
-        """Around the figures of a notebook that show images or ask for trained weights: where DMLREPRO_TRAIN=0 and they
-        are not at hand, a line stands in their place."""
+        """Around figures that need images or trained weights: with DMLREPRO_TRAIN=0 a line may stand in their place."""
         try:
             yield
         except (FileNotFoundError, records.NotMeasured) as missing:
@@ -292,5 +268,4 @@ class Execution:
             print(f"Not shown with DMLREPRO_TRAIN=0: it needs images or trained weights ({missing})")
 
     def check(self, table: pd.DataFrame) -> None:
-        """Print whether the table matches the golden one, see `goldens.check`."""
         goldens.check(table, self.params)

@@ -15,8 +15,6 @@ import torch
 
 Key = TypeVar("Key", bound=Hashable)
 
-# --- seconds ----------------------------------------------------------------------------------------------------------
-
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
@@ -42,11 +40,8 @@ def seconds(call: Callable[[], object], device: str) -> float:
 def in_turn(
     calls: Mapping[Key, Callable[[], object]], repetitions: int, device: str, *, rounds: int = 1
 ) -> dict[Key, list[float]]:
-    """{name: seconds of a call in each repetition}, all calls in turn.
-
-    A repetition has so many rounds and keeps the fastest of each call: a disturbance only ever adds. A first round
-    warms up and is not timed.
-    """
+    """{name: seconds of a call in each repetition}, all calls in turn, after a round that warms up. A repetition has
+    so many rounds and keeps the fastest of each call: a disturbance only ever adds."""
     for call in calls.values():
         call()
     taken: dict[Key, list[float]] = {name: [] for name in calls}
@@ -60,9 +55,6 @@ def in_turn(
 def _finish(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
-
-
-# --- memory -----------------------------------------------------------------------------------------------------------
 
 
 def peak_bytes(call: Callable[[], object], device: str) -> int:

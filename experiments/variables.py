@@ -27,7 +27,6 @@ def folder(variable: str) -> Path | None:
 
 @contextmanager
 def unset(variable: str) -> Iterator[None]:
-    """Without a variable for a while."""
     value = os.environ.pop(variable, None)
     try:
         yield
@@ -47,5 +46,4 @@ def number(variable: str, default: float) -> float:
 
 
 def trains() -> bool:
-    """Whether runs that are not stored are trained."""
     return number("DMLREPRO_TRAIN", 1) != 0

@@ -89,7 +89,6 @@ def _windows(batch: Tensor, place: Tensor, side: float) -> Tensor:
 
 
 def degraded_embeddings(run: RunResult, kind: str, strength: float) -> Tensor:
-    """Embeddings (N, D) of a run's test images after `Degrade`."""
     if strength == 0:
         return run.embeddings
     manifest = batches.load_dataset(run.spec)

@@ -13,7 +13,7 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
                            with the strength of that corruption
   norm_auroc               area under the ROC curve of the norm, images the cosine model retrieves right against wrong
 
-Since 2026-11 what is compared must have gained over the network that its training began with.
+What is compared must have gained over the network that its training began with.
 """
 
 import math
@@ -41,7 +41,6 @@ UNEQUAL_RATES = "the learning rates differed by a factor of six, and a network t
 EUCLIDEAN = "retrieval=euclidean"
 BESIDE_L2 = tuple(name for name in DISTANCES if name != "L2")
 CORRUPTIONS = ("crop", "occlusion", "blur")
-# twelve for every distance (methods.TUNED), five more for the weight of the joint loss (methods.OMEGA)
 
 # what "a mean squared error smaller than 0.1 %" can mean: (interpretation, metric, bound)
 INTERPRETATIONS = (

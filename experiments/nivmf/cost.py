@@ -36,15 +36,9 @@ def cost_and_samples(params: Any) -> list[RunSpec]:
     return specs + runs_of(el_nivmf, params, setting="normalizer=none", loss_options={"jacobian": "none"})
 
 
-ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
-
-
 def timed_ratios(params: Any) -> pd.DataFrame:
-    """Times of a training step and of retrieval over ProxyNCA++'s, a row per repetition.
-
-    The harness is `experiments.steps`. No two executions agree: the table is for the judge and the costs, not for the
-    results.
-    """
+    """Times of a training step, see `experiments.steps`, and of retrieval over ProxyNCA++'s, a row per repetition. No
+    two executions agree: the table is for the judge and the costs, not for the results."""
     device = device_for_training()
     with timing.threads(params.threads):
         images = (params.network_images, params.cost_image_size, device)
@@ -68,22 +62,20 @@ def timed_ratios(params: Any) -> pd.DataFrame:
 
 
 def _losses(params: Any) -> dict[tuple[str, str], torch.nn.Module]:
-    """(method, setting) -> an untrained loss: ProxyNCA++, the analytic distances, EL-nivMF by number of samples.
-
-    Embeddings of standard normal numbers get concentrations as in the released runs of ResNet-50.
-    """
+    """(method, setting) -> an untrained loss: ProxyNCA++, the analytic distances, EL-nivMF by number of samples, with
+    concentrations as in the released runs of ResNet-50."""
     size = (CLASSES, EMBEDDING_SIZE)
     options: dict[str, Any] = {"embedding_scale": EMBEDDING_SCALE["resnet50.tv_in1k"], "seed": 0}
     builder: Any = loss_builder(METHODS["ProxyNCA++"].loss or "")
     losses = {("ProxyNCA++", ""): builder(*size)}
-    losses |= {(name, ""): ProbabilisticProxyLoss(*size, distance=DISTANCES[name], **options) for name in ANALYTIC}
+    for name in ("EL-vMF", "B-vMF", "KL-vMF"):
+        losses[name, ""] = ProbabilisticProxyLoss(*size, distance=DISTANCES[name], **options)
     for count in params.sample_counts:
         losses["EL-nivMF", f"samples={count}"] = ProbabilisticProxyLoss(*size, num_samples=count, **options)
     return losses
 
 
 def _points(params: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random embeddings of a batch and their labels."""
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.randn(params.batch_size, EMBEDDING_SIZE, generator=generator)
     return embeddings, torch.randint(CLASSES, (params.batch_size,), generator=generator)

@@ -5,7 +5,7 @@ Notebook 25: are embeddings more diverse with distributions for proxies? (Table 
 Numerical studies give rows of a tidy table or arguments of `planes.field`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ FORMS = {
 
 
 def distances(params: Any) -> list[RunSpec]:
-    """Every distance, every seed; then, with few steps, the printed and the released form of those that have one."""
+    """Every distance; then, with few steps, the printed and the released form of those that have one."""
     specs = runs_of(pick(METHODS, ("untrained", *params.methods)), params)
     for method, variants in FORMS.items():
         for variant in variants if params.variant_steps and method in params.methods else ():
@@ -49,14 +49,11 @@ def distances(params: Any) -> list[RunSpec]:
 
 
 def distances_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
-    """The rows of the runs, those of the same embeddings ranked by Euclidean distance (Table 4), and the draws of
-    `exact_rows`."""
     exact = study_rows(params, exact_rows(range(params.draws)))
     return pd.concat([with_measures(finished, euclidean_of, params), exact], ignore_index=True)
 
 
 def euclidean_of(run: RunResult, params: Any) -> list:
-    """The rows of a run whose embeddings are ranked by Euclidean distance."""
     if run.spec.method not in (*DISTANCES, START) or run.spec.setting:
         return []
     return [measured(run, _euclidean_retrieval, "retrieval=euclidean")]
@@ -89,7 +86,6 @@ def both_diversities(run: RunResult, params: Any) -> list:
 
 @measurement("nivmf.diversity")
 def diversities_of(run: RunResult, split: str) -> dict[str, float]:
-    """Of a run's embeddings of the images of a split, train or test."""
     if split == "test":
         embeddings, labels = run.embeddings, evaluated_labels(run)[0]
     else:
@@ -125,8 +121,7 @@ def exact_rows(seeds: Iterable[int]) -> list[dict]:
     """What Sec. 3.5 and Supp. F say of the embedding's norm, on random proxies and embeddings; a row per draw.
 
     gradient_error is that of Eqs. 8 and 9 for L2 and Cosine, with p's own probability where the print has that of p*;
-    norm_sensitivity, entropy_slope and, of all but L2, growth_over_l2 are those of `claims`, for the five distances
-    without samples; the last at the paper's dimension, and with dim=64 at that of the others.
+    the others are those of `claims`, growth_over_l2 at the paper's dimension, and with dim=64 at that of the others.
     """
     rows = []
     for seed in seeds:
@@ -146,7 +141,6 @@ def exact_rows(seeds: Iterable[int]) -> list[dict]:
 
 
 def _growths(seed: int, dim: int, setting: str = "") -> list[dict]:
-    """How much `gradient_scale` grows from norm 1 on, over how much that of L2 does."""
     generator = torch.Generator().manual_seed(seed)
     proxies, (direction,) = PROXY_NORM * _directions(CLASSES, generator, dim), _directions(1, generator, dim)
     scales = {name: gradient_scale(name, direction, proxies) for name in COMPARABLE}
@@ -206,8 +200,7 @@ def _entropy_slope(method: str, direction: Tensor, proxies: Tensor) -> float:
 
 
 def gradient_scale(method: str, direction: Tensor, proxies: Tensor) -> Tensor:
-    """|d logit / d cos| at each norm of GROWN, mean over proxies: the factor before the probabilities in Eqs. 8 and 9,
-    and in the posterior the reciprocal of a temperature."""
+    """|d logit / d cos| at each norm of GROWN, mean over proxies: the factor before the probabilities in Eqs. 8, 9."""
     scales = []
     for norm in GROWN:
         logits, cosines = logits_by_cosine(method, norm * direction, proxies)
@@ -215,26 +208,25 @@ def gradient_scale(method: str, direction: Tensor, proxies: Tensor) -> Tensor:
     return torch.stack(scales)
 
 
-def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: float = 25.0, size: int = 61) -> dict:
+def distance_maps() -> dict:
     """Fig. 3 as arguments of `planes.field`: distances of an embedding to a proxy of norm 10 over the plane that both
     span, and the direction in which each moves the embedding."""
-    side = torch.linspace(-width, width, size, dtype=torch.float64)
+    side = torch.linspace(-25.0, 25.0, 61, dtype=torch.float64)
     x, y = torch.meshgrid(side, side, indexing="xy")
     plane = F.pad(torch.stack([x.flatten(), y.flatten()], 1), (0, DIM - 2)).requires_grad_()
     proxy = F.pad(torch.tensor([[PROXY_NORM, 0.0]], dtype=torch.float64), (0, DIM - 2))
     values, forces = {}, {}
-    for method in methods:
+    for method in ("Cosine", "L2", "B-vMF"):
         distance = _distance(method)(plane, proxy)[:, 0]
         (slope,) = torch.autograd.grad(distance.sum(), plane)
-        values[method] = distance.detach().view(size, size).numpy()
-        forces[method] = -slope[:, :2].view(size, size, 2).numpy()
-    points = np.array([[PROXY_NORM, 0.0]])
+        values[method] = distance.detach().view(61, 61).numpy()
+        forces[method] = -slope[:, :2].view(61, 61, 2).numpy()
     return {
         "x": side.numpy(),
         "y": side.numpy(),
         "potentials": values,
         "forces": forces,
-        "points": points,
+        "points": np.array([[PROXY_NORM, 0.0]]),
         "titles": ("κ_z cos(z, p)", "κ_z sin(z, p)", "distance to the proxy at ○"),
     }
 

@@ -9,21 +9,19 @@ from dmlrepro import vmf
 from dmlrepro.losses.nivmf import nivmf_log_density
 from experiments.figures.style import PALETTE, described, panels
 
-TOWARDS_READER = (0.3, -0.9, 0.3)  # the mode of all densities that are drawn
 
-
-def spheres(
-    concentrations: tuple[float, ...] = (2.0, 10.0, 50.0), stretched: tuple[float, ...] = (5.0, 10.0, 20.0)
-) -> Figure:
-    """Densities on the sphere, relative to their peak, seen from the front: vMFs of these concentrations, and a nivMF
-    with one concentration per coordinate. Brighter is denser."""
-    mode = torch.nn.functional.normalize(torch.tensor([TOWARDS_READER], dtype=torch.float64), dim=1)
+def spheres() -> Figure:
+    """Densities on the sphere, relative to their peak, seen from the front: three vMFs, and a nivMF with one
+    concentration per coordinate. Brighter is denser."""
+    stretched = (5.0, 10.0, 20.0)
+    towards_reader = torch.tensor([[0.3, -0.9, 0.3]], dtype=torch.float64)
+    mode = torch.nn.functional.normalize(towards_reader, dim=1)
     axis = torch.linspace(-1, 1, 161, dtype=torch.float64)
     height, side = torch.meshgrid(axis, axis, indexing="ij")
     depth = (1 - side.square() - height.square()).clamp_min(0).sqrt()
     points = torch.stack([side, -depth, height], 2).flatten(0, 1)
     outside = side.square() + height.square() > 1
-    drawn = {f"vMF, κ = {kappa:g}": torch.full((1, 3), kappa, dtype=torch.float64) for kappa in concentrations}
+    drawn = {f"vMF, κ = {kappa:g}": torch.full((1, 3), kappa, dtype=torch.float64) for kappa in (2.0, 10.0, 50.0)}
     drawn[f"nivMF, K = diag({', '.join(f'{kappa:g}' for kappa in stretched)})"] = torch.tensor([stretched]).double()
     with panels(len(drawn), 2.7, grid=False) as (figure, axes):
         for panel, (title, kappa) in zip(axes, drawn.items()):
@@ -35,22 +33,17 @@ def spheres(
     return described(figure, "Three vMF densities of growing concentration and one nivMF density, on spheres.")
 
 
-def overlap(
-    image: tuple[float, float] = (20.0, 40.0),
-    class_concentration: float = 10.0,
-    counts: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100),
-    repeats: int = 400,
-    seed: int = 0,
-) -> Figure:
-    """The expected-likelihood distance on a circle. Left: the densities of an image, a vMF of concentration and angle
-    `image`, and of a class at 0 degrees; their product, whose area is the likelihood. Right: -log of that area, exact
-    and estimated from so many samples of the image, mean and 90 % of the estimates."""
-    generator = torch.Generator().manual_seed(seed)
+def overlap() -> Figure:
+    """The expected-likelihood distance on a circle. Left: the densities of an image, a vMF of concentration 20 at 40
+    degrees, and of a class, of 10 at 0 degrees; their product, whose area is the likelihood. Right: -log of that area,
+    exact and estimated from so many samples of the image, mean and 90 % of 400 estimates."""
+    counts, repeats = (1, 2, 5, 10, 20, 50, 100), 400
+    generator = torch.Generator().manual_seed(0)
     angles = torch.linspace(-math.pi, math.pi, 721, dtype=torch.float64)
     circle = torch.stack([angles.cos(), angles.sin()], dim=1)
-    concentration, angle = torch.tensor([image[0]], dtype=torch.float64), math.radians(image[1])
+    concentration, angle = torch.tensor([20.0], dtype=torch.float64), math.radians(40.0)
     at = torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=torch.float64)
-    middle, width = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor(class_concentration).double()
+    middle, width = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor(10.0).double()
     of_image = vmf.log_density(circle, at[0], concentration[0]).exp()
     of_class = vmf.log_density(circle, middle, width).exp()
     exact = -torch.trapezoid(of_image * of_class, angles).log().item()

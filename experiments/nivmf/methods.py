@@ -92,7 +92,6 @@ def _rates(proxies: float, concentrations: float, concentration: float, temperat
 
 
 def _of_loss(source: str, **values: float) -> dict[str, Setting]:
-    """Options of a loss from one source."""
     return {f"loss.{name}": Setting(value, source) for name, value in values.items()}
 
 
@@ -168,7 +167,6 @@ def released_for(dataset: str, backbone: str, dim: int) -> dict[str, Setting]:
 
 
 def _distance(name: str, distance: str, tuned: tuple[float, float], color: str) -> Method:
-    """ProxyNCA++ with one of the distances."""
     sampled = distance == "el_nivmf"
     return Method(
         name,
@@ -232,8 +230,6 @@ published = functools.partial(studies.published, "nivmf", PRINTED)
 
 
 class NivmfOptions(BaseModel):
-    """What the notebooks that train share."""
-
     protocol: str
     samples: Count  # N, Monte-Carlo samples of EL-nivMF
     embedding_scale: Number  # kappa_z over the embedding's norm; 0: EMBEDDING_SCALE of the backbone
@@ -254,7 +250,6 @@ SCHEDULED = ("epochs", "batch_size", "lr_drop_epochs", "lr_drop")  # what Table 
 
 
 def decided(choice: Choice) -> dict[str, Any]:
-    """At the profile paper the released settings of the joint loss."""
     if choice.profile != "paper":
         return {"samples": SAMPLES, "omega": OMEGA, "embedding_scale": 0.0, "lr_drop_epochs": (), "lr_drop": 0.5}
     settings = protocols.find(choice.protocol or "roth").settings
@@ -294,7 +289,6 @@ def _under_protocol(record: dict[str, Setting], params: Params, method: str) -> 
 
 
 def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
-    """A record whose rates name the parameters of the joint loss."""
     return {name.replace("loss_lr.", "loss_lr.probabilistic."): setting for name, setting in record.items()}
 
 
@@ -309,7 +303,6 @@ def ablation_decided(choice: Choice) -> dict[str, Any]:
 
 
 def ablation_published(params: Params, method: str, setting: str = "") -> dict[str, Setting]:
-    """The ablation of Sec. 4.3."""
     if method in DISTANCES:
         return _under_protocol(ablation_of(params.dataset, method), params, method)
     record = ablation_of(params.dataset)

@@ -21,8 +21,6 @@ from experiments.study import Study
 
 
 class NormalizerParams(Params):
-    """The parameters of notebook 23."""
-
     dims: tuple[Count, ...] = (128, 512)  # dimensions for which the paper has a fit
     cosine: Positive = 0.9  # between a sample and the mode, whose best concentration is sought
 

@@ -17,8 +17,8 @@ from experiments.training.spec import RunSpec
 
 
 def retrieval(params: Any) -> list[RunSpec]:
-    """Table 1: every method, every seed, its hyperparameters searched first where there are trials. Then Table 2, the
-    joint loss with a step-wise learning-rate schedule, where the parameters have one."""
+    """Table 1, hyperparameters searched first where there are trials. Then Table 2, the joint loss with a step-wise
+    learning-rate schedule, where the parameters have one."""
     main = expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
     specs = with_histories(main)
     if params.lr_drop_epochs and JOINT in params.methods:

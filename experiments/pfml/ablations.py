@@ -39,10 +39,8 @@ def _exponents(params: Any) -> dict[str, dict[str, object]]:
 
 
 def _radii(params: Any) -> dict[str, dict[str, object]]:
-    """Fig. 3(d): repulsion reaches farther than the radius delta inside which a class does not attract itself.
-
-    That radius is the parameter's at all levels, whatever a search has found: it is what the levels are compared with.
-    """
+    """Fig. 3(d): repulsion reaches farther than the radius delta inside which a class does not attract itself, which is
+    the parameter's at all levels, whatever a search has found."""
     beyond = {radius: {} if radius == params.delta else {"delta_rep": radius} for radius in params.radii}
     return {f"delta_rep={radius:g}": {"delta": params.delta} | option for radius, option in beyond.items()}
 

@@ -45,28 +45,21 @@ def proxy_alignment(params: Any) -> list[RunSpec]:
     centers = {"SoftTriple": {"centers_per_class": params.proxies_per_class}}
     specs = [spec_of(method, params, loss_options=centers.get(method.name)) for method in pick(METHODS, params.methods)]
     specs = [spec for spec, _ in search_each(specs, METHODS, params)]
-    otherwise = [
-        spec.replace(
-            setting=setting,
-            **OTHERWISE[setting]
-            | {"loss_options": {**spec.loss_options, **OTHERWISE[setting].get("loss_options", {})}},
-        )
-        for spec in specs
-        if spec.method == "PFML"
-        for setting in params.variants
-    ]
+    otherwise = []
+    for spec in (spec for spec in specs if spec.method == "PFML"):
+        for setting in params.variants:
+            options = {**spec.loss_options, **OTHERWISE[setting].get("loss_options", {})}
+            otherwise.append(spec.replace(setting=setting, **OTHERWISE[setting] | {"loss_options": options}))
     return with_histories(expand_seeds(specs, params)) + expand_seeds(otherwise, params)
 
 
 def alignments_of(run: RunResult, params: Any) -> list:
-    """What `alignment_table` adds to a run."""
     return [measured(run, _alignment)] if run.spec.loss else []
 
 
 def alignment_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
-    """The rows of finished runs, which say whether they have learned; of those that are trained W2 between the proxies
-    and the training embeddings, in three readings, and the spread of the classes; after them the numerical study of
-    Proposition 1 and Corollary 1, whose data set is "synthetic"."""
+    """The rows of finished runs; of those that are trained W2 between the proxies and the training embeddings, in three
+    readings, and the spread of the classes; after them the numerical study, whose data set is "synthetic"."""
     trained = without_histories(with_measures(finished, alignments_of, params))
     study = study_rows(params, geometry.study(range(params.point_sets)))
     return pd.concat([trained, study], ignore_index=True)
@@ -74,7 +67,6 @@ def alignment_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
 
 @measurement("pfml.alignment")
 def _alignment(run: RunResult) -> dict[str, float]:
-    """What is measured on one run: its trained proxies against all training images."""
     manifest, embeddings, labels = training_embeddings(run)
     proxies = proxies_of(trained_loss(run, manifest, embeddings.shape[1]))
     readings = {"W2": "assignment", "true W2": "w2", "nearest sample": "nearest"}

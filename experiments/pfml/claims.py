@@ -10,8 +10,7 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
   loss_seconds_ratio       the same of the loss's part of a step alone, which no network dominates
   loss_exponent            the power with which PFML's part grows, from M = 5 or from the number of classes before
 
-Changed in 2026-11 for all tests of trained networks: the methods and levels compared must have gained over the network
-that their training began with. No claim says that a level fails.
+The methods and levels compared must have gained over the network that their training began with.
 """
 
 from experiments.analysis.claims import (

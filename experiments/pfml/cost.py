@@ -1,10 +1,8 @@
 """Notebook 17: what a training step costs with PFML, beside ProxyNCA++ and ProxyAnchor (the paper's Table 9).
 
-A step and how it is measured: `experiments.steps`. On a CPU with one thread the clock counts processor time.
-
-PFML's cost depends on where the points are: repulsion is evaluated for close pairs of different classes alone. So it is
-measured for scattered points, as drawn at the start of training, and for crowded ones, a hundredth of whose pairs are
-close.
+A step and how it is measured: `experiments.steps`. Repulsion is evaluated for close pairs of different classes alone,
+so PFML is measured for scattered points, as drawn at the start of training, and for crowded ones, a hundredth of whose
+pairs are close.
 """
 
 import itertools
@@ -36,12 +34,9 @@ GROUPS = 100  # crowded points form so many: a pair is close with probability 1 
 
 
 def measure(params: Any) -> pd.DataFrame:
-    """Seconds and megabytes, a row per method, setting and repetition (`seed`).
-
-    Columns: seconds and megabytes of the loss's part of a step, network_seconds and network_megabytes of the rest; the
-    latter is measured on `network_images` images and scaled up to a batch. Megabytes are the peak of what the step
-    makes, gradients included, and are measured once.
-    """
+    """Seconds and megabytes of the loss's part of a step, and of the network's, measured on `network_images` images and
+    scaled up to a batch; a row per method, setting and repetition (`seed`). Megabytes are the peak of what the step
+    makes, gradients included, and are measured once."""
     device = device_for_training()
     with timing.threads(params.threads):
         parts = {key: _loss_step(params, *key, device) for key in _cases(params)}
@@ -72,7 +67,6 @@ def _cases(params: Any) -> Iterator[tuple[str, str]]:
 
 
 def _loss_step(params: Any, method: str, setting: str, device: torch.device) -> steps.LossStep:
-    """The loss's part of a training step at one setting."""
     options = settings_of(setting)
     classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
     generator = torch.Generator().manual_seed(0)
@@ -99,10 +93,8 @@ def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Te
 
 
 def counts(params: Any) -> pd.DataFrame:
-    """What does not depend on the machine: learned numbers, points, pairs of one class, close pairs of different ones.
-
-    Tidy, data set "synthetic". Pairs are unordered; close is within delta.
-    """
+    """What does not depend on the machine, tidy: learned numbers, points, unordered pairs of one class, and close ones,
+    within delta, of different classes."""
     device = torch.device("cpu")
     rows = []
     for method, setting in _cases(params):
@@ -136,12 +128,9 @@ def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
 
 
 def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
-    """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
-
-    Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio, loss_seconds itself, and loss_exponent, the power
-    with which PFML's part grows with the proxies per class from M = 5, and with the classes from the number before:
-    1 is linear. `seed` is the repetition. Never part of a saved table: they differ from machine to machine.
-    """
+    """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes; and of
+    loss_exponent, the power with which PFML's part grows with the proxies per class from M = 5, and with the classes
+    from the number before: 1 is linear. Never part of a saved table: they differ from machine to machine."""
     earlier, by_run = _earlier(costs), costs.set_index(["method", "setting", "seed"])
     rows = []
     for row in costs.itertuples():

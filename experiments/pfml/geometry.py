@@ -4,10 +4,8 @@ The claim: where a class has samples Z and delta is below `hypothesis_limit(Z)`,
 come to rest within delta of the samples they represent, so that their matching cost (printed as W_2) is at most delta;
 under CPML's attraction, which grows with distance, it is larger than delta.
 
-Notebook 12 says what the numbers of `study` show, and why: PFML's proxies rest at distance delta, where the attraction
-of the sample they found begins; CPML's all meet at one point near the mean, which for a single proxy contradicts the
-corollary. In D > alpha + 2 dimensions -sum r^-alpha is subharmonic away from the samples: minima far from all of them
-exist, as the centroid of a regular simplex.
+Notebook 12 says what the numbers of `study` show, and why. In D > alpha + 2 dimensions -sum r^-alpha is subharmonic
+away from the samples: minima far from all of them exist, as the centroid of a regular simplex.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,11 +70,8 @@ def simplex(n: int) -> Tensor:
 
 
 def compare(points: Tensor, delta: float, num_proxies: int, seed: int, start_spread: float = 1.0) -> dict[str, dict]:
-    """Let proxies settle in both fields from the same normally distributed starts; lengths in units of delta.
-
-    The starts, of standard deviation start_spread times that of the points, are drawn again until PFML's proxies rest
-    nearest to different samples, as the corollary assumes; `redraws` tells how often that was needed.
-    """
+    """Let proxies settle in both fields from the same normal starts; lengths in units of delta. The starts are drawn
+    again until PFML's proxies rest nearest to different samples, as the corollary assumes: `redraws` times."""
     generator = torch.Generator().manual_seed(seed)
     spread = start_spread * points.std(0)
     redraws = -1
@@ -100,8 +95,8 @@ def compare(points: Tensor, delta: float, num_proxies: int, seed: int, start_spr
 
 
 def study(seeds: Sequence[int] = range(5), numbers: Sequence[int] = (1, 2, 3, 5, 10)) -> list[dict]:
-    """Every case of the header as rows: method, setting, seed, metric, value; numbers: of proxies. The setting is
-    "M=..", and where not the hypothesis of the corollary holds also "case=.."."""
+    """Every case as rows: method, setting, seed, metric, value. The setting is "M=..", the number of proxies, and where
+    not the hypothesis of the corollary holds also "case=.."."""
     rows = []
     for seed in seeds:
         cloud = jittered_grid(7, torch.Generator().manual_seed(seed))
@@ -119,13 +114,10 @@ def study(seeds: Sequence[int] = range(5), numbers: Sequence[int] = (1, 2, 3, 5,
     return rows
 
 
-def picture(method: str, classes: Sequence[int] = (1, 2), delta: float = 0.2, cells: int = 120) -> dict:
-    """Fig. 2: the potential fields of two classes in the plane under "PFML" or "CPML"; classes: whose are drawn.
-
-    The distance in the force law is floored at 0.6 delta, or PFML's repulsion would leave nothing else visible.
-    Returns what `planes.field` takes: x, y (cells,), potentials {title: (cells, cells)}, forces {title: (cells, cells,
-    2)}, points (N, 2), labels (N,).
-    """
+def picture(method: str, delta: float = 0.2, cells: int = 120) -> tuple[Tensor, ...]:
+    """Fig. 2, the field of class 1 of two in the plane under "PFML" or "CPML": axis (cells,), potential (cells, cells),
+    force (cells, cells, 2), points (N, 2), labels (N,). The distance in the force law is floored at 0.6 delta, or
+    PFML's repulsion would leave nothing else visible."""
     laws: dict[str, Callable[..., Field]] = {"PFML": decaying_field, "CPML": contrastive_field}
     field = laws[method](delta=delta, min_distance=0.6 * delta)
     first = [(-0.85, 0.6), (-0.7, 0.75), (-0.6, 0.55), (0.6, -0.75), (0.75, -0.6), (0.45, 0.1)]
@@ -134,12 +126,5 @@ def picture(method: str, classes: Sequence[int] = (1, 2), delta: float = 0.2, ce
     labels = torch.tensor([1] * len(first) + [2] * len(second))
     axis = torch.linspace(-1.15, 1.15, cells, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis).flip(1)  # rows of the grid are y
-    drawn = {f"{method}, field of class {k}": class_potential(grid, points, labels, k, field) for k in classes}
-    return {
-        "x": axis.numpy(),
-        "y": axis.numpy(),
-        "potentials": {title: psi.view(cells, cells).numpy() for title, (psi, _) in drawn.items()},
-        "forces": {title: force.view(cells, cells, 2).numpy() for title, (_, force) in drawn.items()},
-        "points": points.numpy(),
-        "labels": labels.numpy(),
-    }
+    potential, force = class_potential(grid, points, labels, 1, field)
+    return axis, potential.view(cells, cells), force.view(cells, cells, 2), points, labels

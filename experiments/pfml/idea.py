@@ -21,11 +21,8 @@ def force_at(distances: Tensor, field: Field, *, same_class: bool) -> Tensor:
 
 
 def who_pulls(alphas: Sequence[float] = (3.0, 0.14), deltas: Sequence[float] = (0.2, 0.27)) -> Figure:
-    """Pull of the own class and push of another against distance, of PFML at each (alpha, delta), of CPML, and of a
-    contrastive loss with the margins 0 and 0.5.
-
-    Both are relative to the pull at the rim, r = delta, of the same loss.
-    """
+    """Pull of the own class and push of another against distance, relative to the pull at the rim, r = delta, of the
+    same loss: of PFML at each (alpha, delta), of CPML, and of a contrastive loss with the margins 0 and 0.5."""
     fields = {
         f"PFML, α = {alpha:g}, δ = {delta:g}": decaying_field(alpha, delta) for alpha, delta in zip(alphas, deltas)
     }
@@ -60,20 +57,17 @@ def field_map(delta: float = 0.2) -> Figure:
 
     with panels(2, 4.4, grid=False, sharey=True) as (figure, axes):
         for axis, method in zip(axes, ("PFML", "CPML")):
-            shown = picture(method, classes=[1], delta=delta)
-            ((_, potential),), ((_, force),) = shown["potentials"].items(), shown["forces"].items()
+            coordinates, potential, force, points, labels = (tensor.numpy() for tensor in picture(method, delta))
             law = decaying_field(delta=delta) if method == "PFML" else contrastive_field(delta)
             unit = force_at(torch.tensor([delta], dtype=torch.float64), law, same_class=True).item() * delta
             centred = (potential - np.median(potential)) / unit
-            image = axis.pcolormesh(
-                shown["x"], shown["y"], centred, norm=SymLogNorm(1, vmin=-100, vmax=100), cmap="RdBu_r"
-            )
-            planes.arrows(axis, shown["x"], shown["y"], force)
+            norm = SymLogNorm(1, vmin=-100, vmax=100)
+            image = axis.pcolormesh(coordinates, coordinates, centred, norm=norm, cmap="RdBu_r")
+            planes.arrows(axis, coordinates, coordinates, force)
             for cls, marker in ((1, "o"), (2, "s")):
-                x, y = shown["points"][shown["labels"] == cls].T
-                axis.scatter(
-                    x, y, s=46, color="white", edgecolor="black", marker=marker, label=f"class {cls}", zorder=3
-                )
+                x, y = points[labels == cls].T
+                look: dict = {"s": 46, "color": "white", "edgecolor": "black", "marker": marker, "zorder": 3}
+                axis.scatter(x, y, label=f"class {cls}", **look)
             axis.set(title=f"{method}, potential of class 1", xlabel="coordinate 1", aspect="equal")
         axes[0].set_ylabel("coordinate 2")
         figure.colorbar(image, ax=axes, label="potential / (pull at δ × δ)", shrink=0.8)
@@ -81,15 +75,13 @@ def field_map(delta: float = 0.2) -> Figure:
     return described(figure, "Potential of a class under PFML and CPML, with arrows of the force, in the same colours.")
 
 
-def slide(
-    alpha: float = 3.0, delta: float = 0.2, steps: int = 300, mislabelled: int = 1, unit: float = 0.002, seed: int = 0
-) -> Figure:
+def slide(alpha: float = 3.0, delta: float = 0.2, steps: int = 300, mislabelled: int = 1) -> Figure:
     """Thirty points of three classes that move with the force on them: snapshots under PFML above, under CPML below.
 
     Class 0 begins as two clusters; the last `mislabelled` of its points (crosses) lie in the cluster of class 2. A step
-    is `unit` long where the force is the pull at the rim, and at most 0.05, because PFML's push has no such bound.
+    is 0.002 long where the force is the pull at the rim, and at most 0.05, because PFML's push has no such bound.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     centers = torch.tensor([[-0.7, 0.5], [0.7, 0.4], [-0.5, -0.6], [0.6, -0.6]], dtype=torch.float64)
     start = centers.repeat_interleave(8, 0)[:30] + 0.12 * torch.randn(30, 2, dtype=torch.float64, generator=generator)
     labels = torch.tensor([0] * 16 + [1] * 8 + [2] * 6)
@@ -116,7 +108,7 @@ def slide(
                 force = torch.zeros_like(points)
                 for cls in range(3):
                     force[labels == cls] = class_potential(points[labels == cls], points, labels, cls, field)[1]
-                move = unit * force / rim
+                move = 0.002 * force / rim
                 points = points + move * (0.05 / move.norm(dim=1, keepdim=True).clamp_min(0.05))
         for axis in axes[len(shown) :]:
             axis.set_xlabel("coordinate 1")

@@ -24,12 +24,9 @@ from experiments.training.spec import RunSpec
 
 
 def label_noise(params: Any) -> list[RunSpec]:
-    """Every method at every share of wrong training labels; which labels are wrong depends on the seed alone, and a
-    search sees right ones. PFML decays as the parameter says, whatever a search has found: it is what the paper says
-    mutes wrong labels.
-
-    The runs with clean labels are those of notebooks 10 and 15.
-    """
+    """Every method at every share of wrong training labels; a search sees right ones. PFML decays as the parameter
+    says, whatever a search has found: it is what the paper says mutes wrong labels. The runs with clean labels are
+    those of notebooks 10 and 15."""
     decay = {"PFML": {"alpha": params.alpha}}
     specs = [spec_of(method, params, loss_options=decay.get(method.name)) for method in pick(METHODS, params.methods)]
     noisy = [

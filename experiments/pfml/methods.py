@@ -149,8 +149,6 @@ published_curve = functools.partial(studies.published_curve, "pfml")
 
 
 class FieldOptions(BaseModel):
-    """What the notebooks that train PFML share."""
-
     proxies_per_class: Whole
     alpha: Number = 3.0
     delta: Positive = 0.2
@@ -173,10 +171,7 @@ NETWORK += ("freeze_batchnorm", "warmup_epochs")
 
 
 def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
-    """Settings of the paper for PFML and, of the network, for all methods (see `Study.published`).
-
-    Another protocol than the conventional one has settings of its own.
-    """
+    """Settings of the paper for PFML and, of the network, for all methods, under the conventional protocol."""
     if protocol_of(params) != "conventional":
         return {}
     record = published_for(params.dataset, params.backbone)

@@ -19,10 +19,9 @@ MLRC_METHODS = ("untrained", "PFML", "MultiSimilarity", "ProxyAnchor", "Contrast
 
 
 def retrieval(params: Any) -> list[RunSpec]:
-    """Table 1 (Tables 6 and 7 with protocol mlrc): every method, every seed, its hyperparameters searched first where
-    there are trials. Then, beside the conventional protocol, PFML that repels FARTHER, which at paper would take a
-    week, small embeddings (Tables 4, 5), and the folds of MLRC with a small budget (Tables 6, 7).
-    """
+    """Table 1 (Tables 6 and 7 with protocol mlrc), hyperparameters searched first where there are trials. Then, beside
+    the conventional protocol, PFML that repels FARTHER, which at paper would take a week, small embeddings (Tables 4,
+    5), and the folds of MLRC with a small budget (Tables 6, 7)."""
     main = expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
     specs = with_histories(main)
     if params.protocol != "conventional":
@@ -33,10 +32,8 @@ def retrieval(params: Any) -> list[RunSpec]:
     if params.small_dim:
         dim = params.small_dim
         specs += expand_seeds(specs_of(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}"), params)
-        begins = runs_of(
-            [METHODS["untrained"]], params.model_copy(update={"embedding_size": dim}), setting=f"dim={dim}"
-        )
-        specs += [run for run in begins if run.method == START]
+        small = params.model_copy(update={"embedding_size": dim})
+        specs += [r for r in runs_of([METHODS["untrained"]], small, setting=f"dim={dim}") if r.method == START]
     if params.mlrc_steps:
         steps = params.mlrc_steps
         twice = {"eval_every": max(steps // 2, 1), "eval_every_epochs": None}

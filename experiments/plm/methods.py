@@ -68,7 +68,6 @@ def _pseudo(labels: str) -> dict[str, Any]:
 
 
 def _clustered(name: str, labels: str, color: str, source: str) -> Method:
-    """A proxy loss on clusters that are found anew in every epoch."""
     return Method(
         name,
         "baselines.normalized_softmax",
@@ -115,7 +114,7 @@ OWN: dict[str, Method] = {
         _clustered("Random Walk", "random_walk", "#606C38", "Iscen et al."),
     )
 }
-# The network before training: its features, and their random projection to the embedding, with which training begins
+# The network before training: its features, and their random projection to the embedding
 BEFORE = {name: BASELINES[name] for name in ("untrained", START)}
 METHODS = BEFORE | OWN
 LABELS = {
@@ -162,8 +161,6 @@ published = functools.partial(studies.published, "plm", PRINTED)
 
 
 class PlmOptions(BaseModel):
-    """What the notebooks that train share."""
-
     views: Count  # random crops of each image in a batch
     momentum: Number  # gamma of the momentum encoder
     delta: Positive  # distance of points without similarity; the paper's is 2

@@ -59,8 +59,7 @@ def asking(params: Any) -> dict[str, dict[str, Any]]:
 @measurement("plm.separation")
 def apart(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
     """`nearest_distance` and `mean_distance` of a run's test embeddings; with options ASKING of the loss also what
-    Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's, `nearest_asked`,
-    `mean_asked`."""
+    Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's."""
     some = torch.randperm(len(run.embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
     points = F.normalize(run.embeddings[some].double(), dim=1)
     matrices = {"distance": distances(points, points)}
@@ -90,17 +89,13 @@ def asked(stored: pd.DataFrame) -> Figure:
             for place, kind in enumerate(kinds):
                 values = [means[START, setting, f"{kind}_{what}"] for what in ("distance", "asked")]
                 values.append(means["PLM", setting, f"{kind}_distance"])
-                axis.annotate(
-                    "", (values[2], place), (values[0], place), arrowprops={"arrowstyle": "->", "color": "0.5"}
-                )
+                arrow = {"arrowstyle": "->", "color": "0.5"}
+                axis.annotate("", (values[2], place), (values[0], place), arrowprops=arrow)
                 for value, (name, (marker, color)) in zip(values, looks.items()):
                     look: dict[str, Any] = {"color": color} if marker == "|" else {"color": color, "edgecolor": "black"}
                     axis.scatter(value, place, 70, marker=marker, zorder=3, label=name, **look)
-            axis.set(
-                title=f"{title}, n = {stored['seed'].nunique()} seeds",
-                xlabel="distance on the unit sphere",
-                xlim=(0, 1.7),
-            )
+            title = f"{title}, n = {stored['seed'].nunique()} seeds"
+            axis.set(title=title, xlabel="distance on the unit sphere", xlim=(0, 1.7))
             axis.set_yticks(range(len(kinds)), kinds.values())
             axis.set_ylim(1.5, -0.5)
         legend(figure, axes[0])

@@ -40,9 +40,9 @@ def supervision(params: Any) -> list[RunSpec]:
 def supervision_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
 
-    There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
-    beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
-    similarity of the features themselves, continuous as PLM's. What a seed's value is, the module says.
+    There are as many clusters as classes: nobody without labels knows that number. Two controls beside Table 2:
+    "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the similarity of the
+    features themselves, continuous as PLM's.
     """
     finished = list(finished)
     values = of_seeds([ways_of(run, params) for run in finished], params.seeds or 0)

@@ -61,10 +61,8 @@ def test_what_holds_of_the_corollary():
 
 
 def test_the_picture_points_downhill():
-    shown = geometry.picture("PFML", cells=400)
-    psi, force = shown["potentials"]["PFML, field of class 1"], shown["forces"]["PFML, field of class 1"]
-    step = shown["x"][1] - shown["x"][0]
-    slope_y, slope_x = np.gradient(psi, step)
+    axis, psi, force, *_ = (tensor.numpy() for tensor in geometry.picture("PFML", cells=400))
+    slope_y, slope_x = np.gradient(psi, axis[1] - axis[0])
     smooth = np.hypot(slope_x, slope_y) < 100  # away from the rims, where the force jumps
     cosine = -(force[..., 0] * slope_x + force[..., 1] * slope_y)[smooth]
     cosine /= np.maximum(np.linalg.norm(force, axis=-1) * np.hypot(slope_x, slope_y), 1e-9)[smooth]
