@@ -94,7 +94,7 @@ def cut(
     enter = functools.partial(_enter, network, tail.first)
     number = spec.cached_views or 1
     views = {1: [], 2: [MIRRORED]}.get(number, [f"crop {crop}" for crop in range(number)])
-    shape, kind = enter(probe).shape[1:], np.dtype(np.float32)
+    shape = enter(probe).shape[1:]
     decides = _decides(spec, manifest, tail.first)
 
     def array(view: str, indices: np.ndarray) -> Tensor:
@@ -103,7 +103,7 @@ def cut(
                 yield enter(batch.to(probe.device)).cpu().numpy()
 
         key = [*decides, view, spec.crop_scale if view.startswith("crop") else ""]
-        stored = mapped_array(folder(), key, (len(indices), *shape), kind, build)
+        stored = mapped_array(folder(), key, (len(indices), *shape), np.dtype(np.float32), build)
         with warnings.catch_warnings():  # that it is not writable is what we want
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             return torch.from_numpy(stored)

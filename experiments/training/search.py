@@ -203,8 +203,8 @@ def validation_metrics(models: list[RunSpec]) -> list[dict[str, float]]:
 
 
 def _found(tried: Sequence[Mapping], first: int) -> dict[str, Any]:
-    """The "trial" with the best mean over all folds, its "options" and that mean, "score"; and of the first folds, where
-    all trials were scored, "default", "median" and "best"."""
+    """The "trial" with the best mean over all folds, its "options" and that mean, "score"; and of the first folds,
+    where all trials were scored, "default", "median" and "best"."""
     most = max(len(trial["scores"]) for trial in tried)
     means = {n: statistics.fmean(trial["scores"]) for n, trial in enumerate(tried) if len(trial["scores"]) == most}
     winner = max(means, key=lambda number: means[number])
