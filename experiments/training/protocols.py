@@ -193,7 +193,7 @@ def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collecti
             on_pairs, on_proxies = protocol.samples_per_class
             fields["samples_per_class"] = on_pairs if (spec.samples_per_class or 1) > 1 else on_proxies
     elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):  # ten evaluations
-        by_steps = {"eval_every": max((spec.steps or 0) // 10, 1)}
+        by_steps: dict[str, Any] = {"eval_every": max((spec.steps or 0) // 10, 1)}
         fields |= {"eval_every_epochs": (spec.epochs or 10) / 10} if spec.steps is None else by_steps
     if spec.loss is None:
         fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
