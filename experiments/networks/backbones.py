@@ -90,14 +90,9 @@ class EmbeddingNet(_KeepsBatchNorm):
 
     Args:
         trunk: maps normalised float images to feature maps (B, F, h, w) or tokens (B, N, F).
-        embedding_size: D of the linear head; None leaves the pooled features as they are.
-        preprocess: normalisation of the trunk's input; `len(preprocess.mean)` is its number of channels.
+        embedding_size: D of the linear head; None leaves the pooled features as they are, and the attribute is F.
         pooling: over positions "avg", "max" or "avg+max" (the SUM of both, as in the ProxyAnchor code); or "token", the
             class token of a transformer, which the other three leave out.
-
-    Attributes:
-        num_features: F, the width of the pooled features.
-        embedding_size: D, the width of the output (F without a head).
     """
 
     input_scale: Tensor
@@ -125,7 +120,6 @@ class EmbeddingNet(_KeepsBatchNorm):
         return self.head(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:
-        """uint8 images (B, C, H, W) -> pooled features (B, F)."""
         return self.pool(self.trunk(self._normalise(images)))
 
     def _normalise(self, images: Tensor) -> Tensor:
@@ -167,10 +161,8 @@ class Pool(nn.Module):
             return maps[:, 0]
         if maps.ndim == 3:
             maps = maps[:, self.prefix_tokens :].transpose(1, 2)
-        elif self.channels_last:
-            maps = maps.flatten(1, 2).transpose(1, 2)
         else:
-            maps = maps.flatten(2)
+            maps = maps.flatten(1, 2).transpose(1, 2) if self.channels_last else maps.flatten(2)
         if self.kind == "avg+max":
             return maps.mean(-1) + maps.amax(-1)
         return maps.mean(-1) if self.kind == "avg" else maps.amax(-1)
@@ -185,11 +177,9 @@ def build(
     in_channels: int = 3,
     seed: int = 0,
 ) -> EmbeddingNet:
-    """The network `name` (see the head of this file) with a linear embedding head.
+    """The network `name` (see the head of this file) with a linear embedding head; sizes as in `EmbeddingNet`.
 
     Args:
-        embedding_size: D, or None for the pooled features themselves.
-        pooling: see `EmbeddingNet`.
         weights: None draws them from `seed`; "imagenet" takes the published ones (from `<data root>/weights` if a file
             is there, otherwise the library's own download); "symbols" those that this package has of conv4 for grey
             images; anything else is the path of a .safetensors or .pth file with the state dict of the complete network
@@ -208,9 +198,6 @@ def build(
         net = EmbeddingNet(trunk, embedding_size, preprocess, pooling)
     # Channels-last weights make every convolution run in that layout: on a CPU two thirds to half of the time.
     return net.to(memory_format=torch.channels_last)
-
-
-# the tail of a network
 
 
 class Tail(_KeepsBatchNorm, nn.Sequential):
@@ -293,9 +280,7 @@ def check_block(name: str, block: str) -> str:
 def blocks(name: str) -> dict[str, str]:
     """The blocks of a network in their order, {block: path of its first module in the trunk}; nothing is initialised.
 
-    Unless `_BLOCKS` names them they are the children of a trunk and of its Sequential modules, as far as they have
-    parameters, by their paths.
-    """
+    Unless `_BLOCKS` names them: the children of a trunk and of its Sequential modules that have parameters, by path."""
     with torch.device("meta"):
         trunk, _ = build_trunk(name, None, 3)
 
@@ -324,7 +309,7 @@ def fuse_batchnorm(net: nn.Module) -> None:
         for convolution, norm in itertools.pairwise(chain):
             if isinstance(convolution, nn.Conv2d) and isinstance(norm, _BatchNorm):
                 vars(convolution)["forward"] = functools.partial(_convolve_and_normalise, convolution, norm)
-                vars(norm)["forward"] = _unchanged
+                vars(norm)["forward"] = nn.Identity().forward
 
 
 def _convolve_and_normalise(convolution: nn.Conv2d, norm: Any, maps: Tensor) -> Tensor:
@@ -332,10 +317,6 @@ def _convolve_and_normalise(convolution: nn.Conv2d, norm: Any, maps: Tensor) -> 
     bias = norm.bias - norm.running_mean * scale
     bias = bias if convolution.bias is None else bias + convolution.bias * scale
     return convolution._conv_forward(maps, convolution.weight * scale.view(-1, 1, 1, 1), bias)
-
-
-def _unchanged(maps: Tensor) -> Tensor:
-    return maps
 
 
 def _batchnorms(net: nn.Module) -> list[nn.Module]:
@@ -357,11 +338,8 @@ def table() -> list[dict]:
     return rows
 
 
-# which network a name means
-
-
 def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
-    """The network `name` up to its feature maps, and what it expects of images; arguments as in `build`."""
+    """The network `name` up to its feature maps, and what it expects of images; as in `build`."""
     if in_channels not in (1, 3):
         raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
     if (name, weights, in_channels) == ("conv4", "symbols", 3):
@@ -473,13 +451,9 @@ _BLOCKS = {
 _OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": lambda channels: BNInception()}
 
 
-# weights
-
-
 @functools.cache
 def _published(name: str) -> tuple[str, tuple[str, ...]]:
-    """The address of the published weights of a network ("": timm knows it), and what a local copy of them may be
-    called, the preferred name first."""
+    """Address of the published weights of a network ("": timm knows it), and what a local copy may be called."""
     library, url, ours = _library(name), URL if name == "bn_inception" else "", ()
     if library == "timm":
         if "." in name:
@@ -499,8 +473,7 @@ def _published(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def weights_file(name: str, weights: str | Path | None) -> Path | None:
-    """The local file that weights of the network `name` are read from; None: there is none, or they are downloaded.
-    Raises what `build` does."""
+    """The local file of weights of a network; None: there is none, or they are downloaded. Raises what `build` does."""
     _library(name)
     if weights == "symbols":
         if name != "conv4":
@@ -517,7 +490,6 @@ def weights_file(name: str, weights: str | Path | None) -> Path | None:
 
 
 def _state(name: str, weights: str | Path) -> dict[str, Tensor]:
-    """The state dict that `weights` stands for: of a local file, else by the library's own checked download."""
     if file := weights_file(name, weights):
         return read_weights(file)
     url, files = _published(name)

@@ -75,8 +75,8 @@ def _turns(image: np.ndarray) -> np.ndarray:
 
 
 def _maps(stored: Tensor) -> Tensor:
-    """float32; (B, H, W, C) becomes (B, C, H, W) in the layout that convolutions want."""
-    return (stored.permute(0, 3, 1, 2) if stored.ndim == 4 else stored).float()
+    """(B, H, W, C) becomes (B, C, H, W) in the layout that convolutions want."""
+    return stored.permute(0, 3, 1, 2) if stored.ndim == 4 else stored
 
 
 def cut(
@@ -91,10 +91,10 @@ def cut(
     probe = next(_shown(spec, manifest, CENTRE, everything[:2])).to(device_for_training())
     tail = backbones.Tail(network.to(probe.device), spec.backbone, spec.train_from or "", probe)
     network.eval()
-    enter = functools.partial(_enter, spec, network, tail.first)
+    enter = functools.partial(_enter, network, tail.first)
     number = spec.cached_views or 1
     views = {1: [], 2: [MIRRORED]}.get(number, [f"crop {crop}" for crop in range(number)])
-    shape, kind = enter(probe).shape[1:], np.dtype(np.int16 if spec.half_activations else np.float32)
+    shape = enter(probe).shape[1:]
     decides = _decides(spec, manifest, tail.first)
 
     def array(view: str, indices: np.ndarray) -> Tensor:
@@ -103,21 +103,20 @@ def cut(
                 yield enter(batch.to(probe.device)).cpu().numpy()
 
         key = [*decides, view, spec.crop_scale if view.startswith("crop") else ""]
-        stored = mapped_array(folder(), key, (len(indices), *shape), kind, build)
+        stored = mapped_array(folder(), key, (len(indices), *shape), np.dtype(np.float32), build)
         with warnings.catch_warnings():  # that it is not writable is what we want
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            return torch.from_numpy(stored).view(torch.bfloat16 if spec.half_activations else torch.float32)
+            return torch.from_numpy(stored)
 
     further = [array(view, train) for view in views]
     return tail, Activations(array(CENTRE, everything), further, train, shows_centre=number <= 2)
 
 
 @torch.no_grad()
-def _enter(spec: RunSpec, network: backbones.EmbeddingNet, first: str, shown: Tensor) -> Tensor:
-    """What enters the module `first`, as it is stored: maps as (B, H, W, C), bfloat16 as int16, which numpy has."""
+def _enter(network: backbones.EmbeddingNet, first: str, shown: Tensor) -> Tensor:
+    """What enters the module `first`, as it is stored: maps as (B, H, W, C)."""
     entering = backbones.entering(network, first, shown)
-    entering = (entering.permute(0, 2, 3, 1) if entering.ndim == 4 else entering).contiguous()
-    return entering.bfloat16().view(torch.int16) if spec.half_activations else entering
+    return (entering.permute(0, 2, 3, 1) if entering.ndim == 4 else entering).contiguous()
 
 
 def _shown(spec: RunSpec, manifest: manifests.Manifest, view: str, indices: np.ndarray) -> Iterator[Tensor]:
@@ -138,7 +137,7 @@ def _decides(spec: RunSpec, manifest: manifests.Manifest, first: str) -> list:
     """All that activations depend on, but for the view."""
     decides: list[Any] = [manifest.name, manifest.images_digest, manifest.indices("train").tobytes(), first]
     decides += [spec.backbone, backbones.weights_digest(spec.backbone, spec.weights), spec.pooling]
-    decides += [spec.image_size, spec.test_resize, spec.original_images, spec.half_activations]
+    decides += [spec.image_size, spec.test_resize, spec.original_images]
     decides += [device_for_training().type, sources.versions(), sources.bytes_hash(sources.IMAGES)]
     return decides + ([spec.seed, spec.replica] if spec.replica or not spec.weights else [])
 

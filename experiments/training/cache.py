@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from safetensors.torch import save_file
-from torch import Tensor
 
 from experiments.files import atomic_write, cache_root, is_sound, quarantine, temporary_folder, write_checksums
 from experiments.training import batches, keys, loop, sources
@@ -25,11 +24,10 @@ def store(identity: dict[str, dict], spec: RunSpec, outcome: loop.Outcome) -> No
     """Put what the training loop made of a spec into the cache. identity: of `keys.identity_of`."""
     with atomic_write(folder_of(keys.of_identity(identity))) as folder:
         folder.mkdir()
-        for name, state in outcome.states.items():
-            save_file(_contiguous(state), folder / f"{name}.safetensors")
         curves = {"losses": outcome.losses} | {f"losses {name}": values for name, values in outcome.terms.items()}
         embeddings = {f"embeddings {name}".rstrip(): values for name, values in outcome.embeddings.items()}
-        save_file(_contiguous(curves | embeddings), folder / "arrays.safetensors")
+        for name, tensors in (outcome.states | {"arrays": curves | embeddings}).items():
+            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / f"{name}.safetensors")
         record = identity | {
             "dataset": batches.load_dataset(spec).name,
             "rows": outcome.rows,
@@ -38,10 +36,6 @@ def store(identity: dict[str, dict], spec: RunSpec, outcome: loop.Outcome) -> No
         }
         (folder / "result.json").write_text(json.dumps(record, indent=1), encoding="utf8")
         write_checksums(folder)
-
-
-def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
 def stored(key: str) -> tuple[Path, dict] | None:

@@ -53,7 +53,7 @@ def check(sample: int, kinds: Collection[str] = (), jobs: int | None = None) -> 
 
     Returns:
         a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or what
-        hinders training, as a run that diverges now, or ""}.
+        hinders training, or ""}.
     """
     of_kind: dict[str, list[dict]] = {}
     for line in (line for file in records.files() for line in records.lines(file) if "run" in line):
@@ -112,5 +112,4 @@ def _every(rows: Iterable[Mapping]) -> dict[tuple, float]:
 
 
 def _last(rows: Iterable[Mapping]) -> dict[tuple, float]:
-    """The values of the last step by metric and network."""
     return {(row["metric"], row.get("network", "")): row["value"] for row in rows if row["selection"] == "last"}

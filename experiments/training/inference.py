@@ -54,10 +54,7 @@ def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False) 
 def embed_images(
     spec: RunSpec, network: nn.Module, manifest: manifests.Manifest, indices: np.ndarray | list[int]
 ) -> Tensor:
-    """Embeddings (len(indices), D) of the given images of a dataset with the spec's test-time crop.
-
-    The network is moved to the device of training.
-    """
+    """Embeddings (len(indices), D) of images with the spec's test-time crop, on the device of training."""
     store = images.open_images(manifest, short_side=batches.stored_side(spec))
     return embed(network.to(device_for_training()), batches.test_batches(spec, store, np.asarray(indices)))
 
@@ -110,10 +107,8 @@ def retrieve(
     *,
     half: bool = False,
 ):
-    """Scores and embeddings (N, D), on the CPU, of images: `query` marks those that search, `gallery` the searched.
-
-    Images without labels have no scores.
-    """
+    """Scores, none of images without labels, and embeddings (N, D) on the CPU; `query` marks the images that search,
+    `gallery` the searched."""
     device = next(network.parameters()).device
     embeddings = embed(network, task.test_batches(indices), half=half).to(device)
     if not embeddings.isfinite().all():

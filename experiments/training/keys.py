@@ -23,12 +23,11 @@ from experiments.training.spec import RunSpec
 
 
 def key_of(spec: RunSpec) -> str:
-    """The key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on."""
     return of_identity(identity_of(spec))
 
 
 def of_identity(identity: dict[str, dict]) -> str:
-    """`key_of` a run, from all that it is made of."""
+    """The key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on."""
     return f"{records.digest(identity['what'])[:24]}-{records.digest(identity['where'])[:8]}"
 
 

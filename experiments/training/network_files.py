@@ -35,11 +35,8 @@ class SavedNetwork(NamedTuple):
 
 
 def save(run: RunResult, path: Path) -> Path:
-    """Write the network of a finished run.
-
-    Raises:
-        ValueError: another ending than .safetensors; images that are neither cropped nor square.
-    """
+    """Write the network of a finished run. ValueError: another ending than .safetensors; images neither cropped nor
+    square."""
     if path.suffix != ".safetensors":
         raise ValueError(f"the file of a network ends in .safetensors, got {path}")
     spec, manifest, network = run.spec, batches.load_dataset(run.spec), run.network()
@@ -63,12 +60,7 @@ def save(run: RunResult, path: Path) -> Path:
 
 
 def load(path: Path) -> SavedNetwork:
-    """The network of a file that `save` wrote.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or no file of a network.
-    """
+    """The network of a file that `save` wrote; FileNotFoundError, or ValueError for one that is damaged or another."""
     try:
         with safe_open(path, "pt") as file:
             about = json.loads((file.metadata() or {})[ABOUT])
@@ -84,10 +76,7 @@ def load(path: Path) -> SavedNetwork:
 
 def read(path: Path, about: dict[str, Any]) -> Tensor:
     """An image file as a network takes it, uint8 (C, size, size): upright, its short side resized, the centre cut out.
-
-    Raises:
-        ValueError: no pixels of a known range, or far longer than wide. Pillow raises what else is wrong with a file.
-    """
+    ValueError: no pixels of a known range, or far longer than wide; Pillow raises what else is wrong."""
     image = images.decoded(str(path), upright=True)
     short, long = sorted(image.size)
     if long > images.LONGEST * short:

@@ -80,14 +80,8 @@ _IBN_128 = {
     "warmup_epochs": 0.0,
 }
 
-_CCP = _IBN_128 | {
-    "optimizer": "adam",
-    "lr": 1e-5,
-    "clip_value": 10.0,
-    "clip_norm": 10.0,
-    "eval_every": 25,
-    "patience": 60,
-}
+_CCP = _IBN_128 | {"optimizer": "adam", "lr": 1e-5, "clip_value": 10.0, "clip_norm": 10.0}
+_CCP |= {"eval_every": 25, "patience": 60}
 _MLRC_LARGE = _mlrc_stop(20, 39)  # SOP, and the set that is most like it; In-Shop is not among MLRC's benchmarks
 _LARGE = {"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}}
 
@@ -143,16 +137,12 @@ PROTOCOLS = {
         structure=_BEST, settings=_CCP, by_dataset=_LARGE, samples_per_class=(4, 1), folds=4
     ),
     "ccp_one_fold": Protocol(
-        structure=_BEST | {"fold": 2, "folds": 3},
-        settings=_CCP,
-        by_dataset=_LARGE,
-        samples_per_class=(4, 1),
+        structure=_BEST | {"fold": 2, "folds": 3}, settings=_CCP, by_dataset=_LARGE, samples_per_class=(4, 1)
     ),
 }
 
 
 def find(name: str) -> Protocol:
-    """ValueError lists the protocols there are."""
     if name not in PROTOCOLS:
         raise ValueError(f"unknown protocol {name!r}; choose one of {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]
@@ -191,7 +181,7 @@ def expand(
 
 
 def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> dict:
-    """The fields of a spec that a protocol decides, but for the folds; arguments as in `expand`."""
+    """The fields of a spec that a protocol decides, but for the folds; as in `expand`."""
     protocol = find(name)
     fields = dict(protocol.structure)
     if published:
@@ -202,20 +192,12 @@ def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collecti
         if protocol.samples_per_class:
             on_pairs, on_proxies = protocol.samples_per_class
             fields["samples_per_class"] = on_pairs if (spec.samples_per_class or 1) > 1 else on_proxies
-    elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):
-        fields |= _ten_evaluations(spec)
+    elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):  # ten evaluations
+        by_steps: dict[str, Any] = {"eval_every": max((spec.steps or 0) // 10, 1)}
+        fields |= {"eval_every_epochs": (spec.epochs or 10) / 10} if spec.steps is None else by_steps
     if spec.loss is None:
         fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
     return {name: value for name, value in fields.items() if name not in keep}
-
-
-def _ten_evaluations(spec: RunSpec) -> dict:
-    if spec.steps is not None:
-        return {"eval_every": max(spec.steps // 10, 1)}
-    return {"eval_every_epochs": (spec.epochs or 10) / 10}
-
-
-# scores
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from experiments import variables
-from experiments.files import (
-    cache_root,
-    explained,
-    locked,
-    quarantine,
-    read_json,
-    repository_root,
-    write_text,
-)
+from experiments.files import cache_root, explained, locked, quarantine, read_json, repository_root, write_text
 from experiments.training import sources
 
 SUM = "sha256"
@@ -80,7 +72,6 @@ def kind(loss: str | None, algorithm: str, train_from: str | None) -> str:
 
 
 def kind_of(line: Mapping) -> str:
-    """The `kind` of a line's run."""
     spec = line["spec"]
     return kind(spec.get("loss"), spec.get("scheme", "supervised"), spec.get("train_from"))
 
@@ -104,7 +95,6 @@ def is_valid(line: Mapping) -> bool:
 
 
 def is_compatible(kind: str, code: int | str) -> bool:
-    """The same from the kind of a run and its `version` or `source`."""
     return version_of(kind, code) in versions(kind)["compatible"]
 
 
@@ -139,13 +129,6 @@ def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) 
             opened.truncate(len(whole))
             raise
     return None
-
-
-def rewrite(file: Path, changed: Callable[[dict], dict | None]) -> None:
-    """Put what `changed` makes of each line of a file in its place; None: it goes."""
-    with locked(file.with_name(STORE)):
-        kept = [new for line in lines(file) if (new := changed(line)) is not None]
-        write_text(file, "".join(map(_text, kept)))
 
 
 def _text(content: dict) -> str:
@@ -199,8 +182,7 @@ def _state(file: Path) -> tuple[int, int]:
 
 
 def of_runs(runs_folder: Path) -> dict[str, list[dict]]:
-    """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out. They
-    are read again only where a file has changed.
+    """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out.
 
     Raises:
         ValueError: a line was edited, or two lines of one run, of one version and from machines that round alike differ
@@ -242,9 +224,7 @@ def _trained_by(line: Mapping) -> tuple:
 def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]]:
     """The lines that serve runs, by their names, and whether each is outdated; a name without a line is left out.
 
-    Of several lines of a run the newest valid one is taken, but if one environment has a valid line of every run, all
-    are from there.
-    """
+    Of a run's lines the newest valid one is taken, but all of one environment if one has a valid line of every run."""
     there = of_runs(runs_folder)
     every = {name: there[name] for name in names if name in there}
     valid = {name: [line for line in known if is_valid(line)] for name, known in every.items()}
@@ -258,8 +238,8 @@ def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]
 
 
 def mark(line: Mapping) -> str:
-    """What tells a line from other lines of its run: the hash of the code that trained it or, of a line with a version,
-    its own sha256. Measurements name the lines that they were made on so."""
+    """By what measurements name the line of a run that they were made on: the hash of the code that trained it or, of
+    a line with a version, its own sha256."""
     return line.get("source") or line[SUM]
 
 
@@ -337,10 +317,8 @@ def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
             if "derived" in line and (asked := asked_by(line)):
                 known = by_key.setdefault(kept_under(asked, line["of"]), line)
                 if known["value"] != line["value"]:
-                    raise ValueError(
-                        f"{file}, line {number} has another value of {line['described']} than an earlier line: remove "
-                        "one"
-                    )
+                    where = f"{file}, line {number} has another value of {line['described']}"
+                    raise ValueError(f"{where} than an earlier line: remove one")
     return by_key
 
 

@@ -101,7 +101,6 @@ class RunResult:
 
     @property
     def mark(self) -> str:
-        """What tells its line from others of the same run, see `records.mark`."""
         return records.mark(self.line or {})
 
     @property
@@ -139,7 +138,6 @@ def as_measured(run: RunResult) -> RunResult:
 
 
 def run(spec: RunSpec) -> RunResult:
-    """One run, from the cache or trained now."""
     return run_all([spec])[0]
 
 
@@ -297,17 +295,15 @@ def _stored(
 
 
 def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:
-    """A run of which a line is at hand."""
     numbers = (line["dataset"], line["rows"], line["cost"], line["made"])
     version = records.version_of(records.kind_of(line), line.get("version", line.get("source")))
     return RunResult(spec, key, None, *numbers, True, line["run"], version, file, line, stale)
 
 
 def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
-    """A finished run as a line of the store."""
     what, manifest = identity["what"], batches.load_dataset(run.spec)
     tested = () if run.spec.fold is not None else per_class(run.embeddings, manifest, manifest.indices("test"))
-    content = {
+    line = {
         "run": run.name,
         "described": run.described,
         "labels": {name: getattr(run.spec, name) for name in LABELS},
@@ -322,7 +318,7 @@ def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
         "cost": run.cost,
         "made": run.made,
     }
-    return records.summed(content)
+    return records.summed(line)
 
 
 def per_class(
@@ -349,7 +345,6 @@ def per_class(
 
 
 def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -> Exception:
-    """One error that lists the runs that failed."""
     failures = {key: failures[key] for key in missing if key in failures}  # not as they happened to end
     errors = list(failures.values())
     worst = next((error for error in errors if not isinstance(error, FloatingPointError)), errors[0])

@@ -1,11 +1,8 @@
 """Search of a method's hyperparameters on validation classes. What is varied is handed in; the test set has no part.
 
-The spec as it stands is trial 0. Bayesian proposals (TPE) follow, each a function of the trials before it. Where a
-trial is scored on some of the folds only, the best go on to the others. The constants here are those of the search that
-every method gets alike; a protocol has its own.
-
-What runs score is kept in the cache, where an interrupted search finds it again; the runs themselves leave the cache.
-Only a complete search becomes a file or replaces one.
+The spec as it stands is trial 0; Bayesian proposals (TPE), each a function of the trials before it, or a grid follow.
+The constants are those of the search that every method gets alike; a protocol has its own. What runs score is kept in
+the cache, where an interrupted search finds it again. Only a complete search becomes a file or replaces one.
 """
 
 import functools
@@ -44,14 +41,9 @@ NETWORK_LR = {"lr": Range(1e-5, 3e-3, log=True)}
 
 
 def applied(spec: RunSpec, options: Mapping[str, float], fixed: Collection[str] = ()) -> RunSpec:
-    """A spec with other hyperparameters.
-
-    Args:
-        options: of the loss, by name; "lr" stands for the network's learning rate, by whose change the rates of the
-            head and of the loss's parameters are multiplied; "loss_lr" for the highest rate of the loss's parameters,
-            to which the others keep their ratio.
-        fixed: parameters of the loss whose rates do not follow the network's.
-    """
+    """A spec with other options of its loss. Among them "lr" stands for the network's learning rate, with which the
+    rates of the head and of the loss's parameters change, but for those `fixed`; "loss_lr" for the highest rate of the
+    loss's parameters, to which the others keep their ratio."""
     of_loss = {name: value for name, value in options.items() if name not in ("lr", "loss_lr")}
     rates, changes = dict(spec.loss_lr), {}
     if "lr" in options:
@@ -76,20 +68,16 @@ def defaults(loss: str | None) -> dict[str, Any]:
 
 
 def standing(spec: RunSpec, ranges: Mapping[str, Range]) -> dict[str, float]:
-    """The searched hyperparameters as a spec has them, but for what is no number or lies outside its range: from that
-    a search learns nothing."""
-    known = defaults(spec.loss) | dict(spec.loss_options) | {"lr": spec.lr}
-    known["loss_lr"] = max(spec.loss_lr.values(), default=None)
+    """The searched hyperparameters as a spec has them, but for what is no number or lies outside its range."""
+    known = defaults(spec.loss) | dict(spec.loss_options)
+    known |= {"lr": spec.lr, "loss_lr": max(spec.loss_lr.values(), default=None)}
     numbers = {name: known[name] for name in ranges if isinstance(known.get(name), int | float)}
     return {n: float(value) for n, value in numbers.items() if ranges[n].low <= value <= ranges[n].high}
 
 
 def on_thirds(spec: RunSpec, *, curves: bool = False) -> list[RunSpec]:
-    """The runs that judge a spec in the search of every method, one per fold, with one thread each.
-
-    They are scored where the spec's own runs are: at the last step, or at the best evaluation if that is restored.
-    curves: the scores of the spec's other evaluations are kept too.
-    """
+    """The runs that judge a spec in the search of every method, one per fold, scored at the last step, or at the best
+    evaluation if the spec restores that. curves: the scores of all evaluations are kept."""
     unused = spec.keep_history and not (spec.restore_best or spec.patience or curves)
     looks = {"keep_history": curves} | ({"eval_every": None, "eval_every_epochs": None} if unused else {})
     how = {"seed": protocols.TUNING_SEED, "threads": 1, "folds": FOLDS} | looks
@@ -111,29 +99,23 @@ def search(
     about: Mapping[str, Any] | None = None,
     again: bool = False,
 ) -> Search:
-    """The search in a file: found complete, or made now.
+    """The search in a file: found complete, or made now; a file with fewer trials of a grid is continued.
 
     Args:
-        spec: trial 0 as it stands; its seed has no part.
-        ranges: what is varied, see `applied`.
+        spec: trial 0; what is varied are its `ranges`, see `applied`.
         models: a spec -> the runs that judge it, one per fold.
         first: every trial is scored on so many folds, the best `finalists` on the others as well.
         grid: what the trials after the first one change, in the place of proposals.
-        metric: of retrieval, on validation classes, by which a trial is judged.
-        fixed: as in `applied`.
+        metric: of retrieval, on validation classes.
         about: further entries of the file, by which it is found.
         again: also where the file is complete.
 
     Returns:
-        what the file holds, beside `about`: "ranges", "metric", "trials" in their order with "options", "scores" (of
-        that metric as fractions, a fold each, 0 where training diverged) and "metrics" (all others, of searches since
-        they are kept), "found" (see `_found`), "counts", "begun" (all that the scores of trial 0 depend on but the
-        machine), "made" (commit, versions, device) and "sha256" of all others.
+        what the file holds, among it of each of the "trials" its "options", "scores" (fractions, a fold each, 0 where
+        training diverged) and all "metrics"; "found", see `_found`; and "begun", all that the scores of trial 0 depend
+        on but the machine.
 
-    A file with fewer trials of the grid is continued.
-
-    Raises:
-        ValueError: no trials; the file was edited or damaged, or its trials are of another device.
+    Raises ValueError for no trials, for a file that was edited or damaged, and for trials of another device.
     """
     if trials < 1:
         raise ValueError(f"trials must be positive, got {trials}")
@@ -146,19 +128,21 @@ def search(
                 f"{path} has {len(known['trials'])} of {trials} trials, of {device}; go on there, or use `--again`"
             )
         judged = models(spec)
+        code = records.versions(records.kind(spec.loss, spec.algorithm, spec.train_from))["version"]
+        scored = {name: value for name, value in keys.identity_of(judged[0])["what"].items() if name != "code"}
         begun = {
             "counts": {"trials": trials, "on folds": first, "finalists": finalists, "folds": len(judged)},
             "metric": metric,
             "ranges": {name: asdict(bounds) for name, bounds in ranges.items()},
             "fixed": sorted(fixed),
-            "begun": _begun(judged[0]),
+            "begun": scored | {"version": code},
             "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
         }
         tried: list[dict[str, Any]] = [*known["trials"]] if known else []
 
         def score(trial: dict[str, Any], folds: slice) -> None:
             metrics = validation_metrics(models(applied(spec, trial["options"], fixed))[folds])
-            # where the curve is kept a trial counts with its best evaluation; one that diverged has none
+            # a trial counts with its best evaluation of those that are kept; one that diverged has none
             trial["scores"] += [max([each.get(metric, 0.0), *_curve(each, metric).values()]) for each in metrics]
             trial["metrics"] += metrics
 
@@ -172,26 +156,20 @@ def search(
             for fold in range(first, len(judged)):
                 score(trial, slice(fold, fold + 1))
         found = _found(tried, first)
-        if epochs := _best_epoch(tried[found["trial"]]["metrics"][0], metric, spec.epochs):
+        curve = _curve(tried[found["trial"]]["metrics"][0], metric)  # of equal evaluations the first is the best
+        if curve and (epochs := round((spec.epochs or 0) * max(curve, key=lambda step: curve[step]) / max(curve))):
             found["options"] = found["options"] | {"epochs": epochs}
         write_text(path, signed({**(about or {}), **begun, "trials": tried, "found": found}))
         return read(path)
 
 
-def _begun(spec: RunSpec) -> Search:
-    """All that the scores of a spec depend on but the machine: spec, data, weights, and the version of its code;
-    committed searches of before have a hash of the code, `source`, instead."""
-    what = {name: value for name, value in keys.identity_of(spec)["what"].items() if name != "code"}
-    return what | {"version": records.versions(records.kind(spec.loss, spec.algorithm, spec.train_from))["version"]}
-
-
 def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str, float]:
-    """What is tried next, a function of the trials before it, with four digits, as files and readers keep them."""
+    """What is tried next, a function of the trials before it, with four digits."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    bounds: dict[str, optuna.distributions.BaseDistribution] = {
-        name: optuna.distributions.FloatDistribution(r.low, r.high, log=r.log) for name, r in ranges.items()
+    bounds: dict[str, Any] = {
+        name: optuna.distributions.FloatDistribution(**asdict(bounds)) for name, bounds in ranges.items()
     }
     sampler = optuna.samplers.TPESampler(seed=protocols.TUNING_SEED + len(tried), n_startup_trials=STARTUP)
     study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -204,18 +182,17 @@ def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str
 
 
 def validation_metrics(models: list[RunSpec]) -> list[dict[str, float]]:
-    """The validation metrics of each run, kept in the cache; SCORE alone, of 0, for all if one of them diverged. The
-    runs themselves leave it: 50 trials of 4 networks are 10 GB."""
+    """The validation metrics of each run; SCORE alone, of 0, for all if one of them diverged. The cache keeps them and
+    not the runs: 50 trials of 4 networks are 10 GB."""
 
     def trained() -> list[dict[str, float]]:
         metrics = []
         try:
             for run in runs.run_all(models):
                 selection = "val_best" if run.spec.restore_best else "last"
-                rows = [row for row in run.rows if row["selection"] == selection and "network" not in row]
-                metrics.append({row["metric"][4:]: row["value"] for row in rows if row["metric"].startswith("val ")})
-                every = [row for row in run.rows if row["selection"] == "every" and "network" not in row]
-                curve = [row for row in every if row["metric"] in (f"val {SCORE}", "val R@1")]
+                rows = [row for row in run.rows if row["metric"].startswith("val ") and "network" not in row]
+                metrics.append({row["metric"][4:]: row["value"] for row in rows if row["selection"] == selection})
+                curve = [row for row in rows if row["selection"] == "every" and row["metric"][4:] in (SCORE, "R@1")]
                 metrics[-1] |= {f"{row['metric'][4:]} at step {row['step']}": row["value"] for row in curve}
         except FloatingPointError:  # one diverged; others may have finished before it
             metrics = [{SCORE: 0.0}] * len(models)
@@ -226,8 +203,8 @@ def validation_metrics(models: list[RunSpec]) -> list[dict[str, float]]:
 
 
 def _found(tried: Sequence[Mapping], first: int) -> dict[str, Any]:
-    """What came out: "trial", the number of the winner, which has the best mean over all folds, with its "options" and
-    that mean, "score"; and on the first folds, where all trials were scored, "default", "median" and "best"."""
+    """The "trial" with the best mean over all folds, its "options" and that mean, "score"; and of the first folds,
+    where all trials were scored, "default", "median" and "best"."""
     most = max(len(trial["scores"]) for trial in tried)
     means = {n: statistics.fmean(trial["scores"]) for n, trial in enumerate(tried) if len(trial["scores"]) == most}
     winner = max(means, key=lambda number: means[number])
@@ -242,16 +219,9 @@ def _curve(metrics: Mapping[str, float], metric: str) -> dict[int, float]:
     return {int(name.removeprefix(at)): value for name, value in metrics.items() if name.startswith(at)}
 
 
-def _best_epoch(metrics: Mapping[str, float], metric: str, epochs: int | None) -> int | None:
-    """After how many of its epochs a run scored best, the first of equals; None where only its end was looked at."""
-    curve = _curve(metrics, metric)
-    return round((epochs or 0) * max(curve, key=lambda step: curve[step]) / max(curve)) if curve else None
-
-
 def by_protocol(spec: RunSpec, ranges: Mapping[str, Range], name: str, trials: int, **expansion: Any) -> Search:
-    """The search of a protocol, every trial on all its folds, kept in the cache; expansion: further arguments of
-    `protocols.expand`. ValueError: no trials, or the protocol has no classes to validate on."""
-
+    """The search of a protocol, every trial on all its folds, kept in the cache; expansion: as in `protocols.expand`.
+    ValueError: no trials, or the protocol has no classes to validate on."""
     protocols.with_folds(name)
 
     def models(tried: RunSpec) -> list[RunSpec]:
@@ -263,20 +233,18 @@ def by_protocol(spec: RunSpec, ranges: Mapping[str, Range], name: str, trials: i
 
 
 def best_of(spec: RunSpec, record: Search) -> RunSpec:
-    """A spec with what a search found."""
     return applied(spec, record["found"]["options"], record["fixed"])
 
 
 def at_an_end(record: Search) -> list[str]:
     """The hyperparameters whose chosen value lies within 5 % of an end of its range: the best may lie beyond it."""
-    places = {}
-    for name, value in record["found"]["options"].items():
-        if name not in record["ranges"]:
-            continue
+    chosen, ends = record["found"]["options"], []
+    for name in [name for name in chosen if name in record["ranges"]]:
         low, high, log = record["ranges"][name].values()
-        low, high, value = map(math.log, (low, high, value)) if log else (low, high, value)
-        places[name] = (value - low) / (high - low)
-    return [name for name, place in places.items() if not 0.05 < place < 0.95]
+        low, high, value = map(math.log, (low, high, chosen[name])) if log else (low, high, chosen[name])
+        if not 0.05 < (value - low) / (high - low) < 0.95:
+            ends.append(name)
+    return ends
 
 
 def read(path: Path) -> Search:

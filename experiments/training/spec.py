@@ -60,7 +60,6 @@ class RunSpec:
     # views of a training image whose activations are kept, None: 1; the centre crop, its mirror image, or for more than
     # two as many random crops. A batch shows each image in one of them
     cached_views: int | None = None
-    half_activations: bool = False  # they are kept in bfloat16, not in float32
     # what a step optimises: a file of training/algorithms and the options that its Algorithm takes
     algorithm: str = "supervised"
     algorithm_options: Mapping[str, Any] = field(default_factory=dict)
@@ -137,8 +136,8 @@ class RunSpec:
                     f"views={self.views} with train_from={self.train_from!r}: random crops are drawn once; give "
                     f"cached_views of at least {LEAST_CROPS}, got {self.cached_views}"
                 )
-        elif self.cached_views is not None or self.half_activations:
-            raise ValueError("cached_views and half_activations are of runs with train_from; give a block or 'head'")
+        elif self.cached_views is not None:
+            raise ValueError("cached_views is of runs with train_from; give a block or 'head'")
         if self.neighbours is not None and self.samples_per_class is not None:
             raise ValueError("give at most one of samples_per_class and neighbours")
         for name in ("samples_per_class", "neighbours"):

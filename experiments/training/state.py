@@ -131,5 +131,4 @@ def is_spent(scores: Sequence[float], patience: int | None) -> bool:
 
 
 def copied(module: nn.Module) -> dict[str, Tensor]:
-    """A module's state as it is now, whatever is trained later."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}

@@ -223,15 +223,14 @@ def test_a_pool_is_augmented_as_training_is_and_embedded_in_evaluation_mode(scor
     assert seen["algorithms"][0].network.training
 
 
-@pytest.mark.parametrize("raw", [True, False])
-def test_the_samples_that_proxies_start_at_are_clipped_unless_they_are_raw(raw, scored, seen, monkeypatch):
+def test_the_samples_that_proxies_start_at_are_clipped(scored, seen, monkeypatch):
     embed = inference.embed
     monkeypatch.setattr(inference, "embed", lambda *args: 50 * embed(*args))  # the released code's are long too
-    loop.train(with_options(CCP.replace(steps=5), raw=raw))
+    loop.train(with_options(CCP.replace(steps=5)))
     assert len(seen["starts"]) == 2
     for (_, _, drawn), (_, start) in zip((seen["pools"][0], seen["pools"][-1]), seen["starts"]):
         assert torch.isin(start, drawn).all()  # each is a sample of the pool
-        assert (torch.linalg.vector_norm(drawn, dim=-1) > 2).all() if raw else (drawn.norm(dim=-1) < 1 + 1e-6).all()
+        assert (drawn.norm(dim=-1) < 1 + 1e-6).all()
 
 
 def test_samples_can_stand_in_for_proxies(scored, seen):

@@ -4,8 +4,8 @@ Paper      Gürbüz, Can and Alatan, "Deep Metric Learning with Chance Constrain
 Equations  Algorithms 1 and 2, Eq. 14; Sec. IV-D (a projection ends with the patience of its validation score).
 Deviations As in the released code there is no penalty during the first problem, and training goes on from the last
            weights while theta*, rho* are the best ones. Unlike there, proxies start at random samples instead of those
-           of largest norm, the k-center search compares clipped embeddings (released code: `raw`), proxies have no
-           weight decay, and a pool is drawn again for every problem, not from a queue. The optimiser keeps its moments.
+           of largest norm, the k-center search compares clipped embeddings, proxies have no weight decay, and a pool
+           is drawn again for every problem, not from a queue. The optimiser keeps its moments.
            A problem may end after a number of steps too: a short run with a fast network leaves its proxies behind long
            before its scores say so. BatchNorm that learns begins with statistics of the training images.
            Retrieval is scored by cosine as for every method; clipped embeddings inside the ball would rank otherwise.
@@ -51,7 +51,6 @@ class Algorithm(supervised.Algorithm):
         projections: training ends after so many problems; None: when the run does.
         reset: a problem starts at theta*, not at the last weights of the one before.
         batch_weight: weight of the same loss within the batch (released code: 0.1).
-        raw: samples and proxies are compared unclipped, and proxies start so.
         samples: the chosen samples stand in for the proxies, embedded again in every step beside the batch (Sec. V-B,
             MNIST): for few classes.
 
@@ -73,13 +72,12 @@ class Algorithm(supervised.Algorithm):
         projections: int | None = None,
         reset: bool = False,
         batch_weight: float = 0.0,
-        raw: bool = False,
         samples: bool = False,
     ):
         super().__init__(spec, task, network)
         self.pool_size, self.projection, self.problem_patience = pool_size, projection, problem_patience
         self.projections, self.reset, self.batch_weight = projections, reset, batch_weight
-        self.problem_steps, self.raw, self.samples = problem_steps, raw, samples
+        self.problem_steps, self.samples = problem_steps, samples
         self.problem, self.began = 0, 0  # its number, and the step before its first one
         self.scores: list[float] = []  # of its evaluations
         self.best: dict[str, Any] = {}  # step and states at the best of them
@@ -94,10 +92,9 @@ class Algorithm(supervised.Algorithm):
         if self.given_proxies:
             self.loss = GivenProxies(self.loss, task.num_classes, proxies_per_class or 8, network.embedding_size)
             self.loss.to(next(network.parameters()).device)
-        elif proxies_per_class is not None or batch_weight or raw or samples:
+        elif proxies_per_class is not None or batch_weight or samples:
             raise ValueError(
-                "proxies_per_class, batch_weight, raw and samples are for losses that are given proxies; "
-                f"{spec.loss} is not"
+                f"proxies_per_class, batch_weight and samples are for losses that are given proxies; {spec.loss} is not"
             )
         proxies = proxies_of(self.loss)
         if proxies is None:
@@ -121,7 +118,7 @@ class Algorithm(supervised.Algorithm):
         for name in ("projection", "batch_weight"):
             if not 0 <= others[name] < float("inf"):
                 raise ValueError(f"{name} must be finite and at least 0, got {others[name]!r}")
-        for name in ("reset", "raw", "samples"):
+        for name in ("reset", "samples"):
             if not isinstance(others[name], bool):
                 raise ValueError(f"{name} must be true or false, got {others[name]!r}")
         if proxies_per_class is not None and pool_size < proxies_per_class:
@@ -216,10 +213,8 @@ class Algorithm(supervised.Algorithm):
         return self._compared(embeddings.unflatten(0, drawn.shape))
 
     def _compared(self, vectors: Tensor) -> Tensor:
-        """Embeddings or proxies as the loss sees them; with `raw` as the network puts them out."""
-        if not self.given_proxies:
-            return F.normalize(vectors, dim=-1)
-        return vectors if self.raw else clip_to_unit_ball(vectors)
+        """Embeddings or proxies as the loss sees them."""
+        return clip_to_unit_ball(vectors) if self.given_proxies else F.normalize(vectors, dim=-1)
 
     @torch.no_grad()
     def _start_proxies(self, points: Tensor) -> None:

@@ -16,9 +16,7 @@ from experiments.training.spec import RunSpec
 
 
 class Algorithm:
-    """loss(embeddings, labels), with nothing around it.
-
-    A subclass takes its options as further keyword arguments of the constructor, and overrides the hooks it needs.
+    """loss(embeddings, labels). A subclass takes its options as further keyword arguments, and overrides hooks.
 
     Attributes:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
