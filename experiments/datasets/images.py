@@ -69,15 +69,9 @@ def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore
     files' digest; the first call takes minutes for a large set. Three bytes per pixel: about 3 GB for CUB at short_side
     256, 25 to 30 GB for SOP.
 
-    Args:
-        short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
-
-    Raises:
-        ValueError: files that are no readable images (how many, and the first few), or short_side < 1.
-        OSError: not enough space for the cache.
+    short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
+    Raises ValueError on files that are no readable images (how many, and the first few), OSError on too full a disk.
     """
-    if short_side is not None and short_side < 1:
-        raise ValueError(f"short_side must be at least 1 pixel, got {short_side}")
     if isinstance(manifest.images, tuple):
         return _open_files(manifest, short_side)
     images = torch.from_numpy(np.require(manifest.images, requirements=["C", "W"]))
@@ -106,7 +100,7 @@ def train_batch(
     that is made, with the pixels it would have in the whole batch.
     """
     indices = torch.as_tensor(indices)
-    boxes = random_boxes(store.sizes[indices], generator, scale, RATIO)[rows].tolist()
+    boxes = random_boxes(store.sizes[indices], generator, scale)[rows].tolist()
     mirrored = (torch.rand(len(indices), generator=generator) < 0.5)[rows].tolist()
     indices = indices[rows]
     batch = _empty(store, len(indices), size)
@@ -188,14 +182,12 @@ def decoded(path: str, *, upright: bool) -> Image.Image:
         return image.convert("RGB")
 
 
-def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple) -> Tensor:
+def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple = RATIO) -> Tensor:
     """Inception-style crops (B, 4) int64: top, left, height, width, for images of sizes (B, 2).
 
     Of ten proposals per image the first that fits counts; if none does, the largest central box within the bounds.
     """
     (smallest, largest), (narrow, wide) = scale, ratio
-    if not 0 < smallest <= largest or not 0 < narrow <= wide:
-        raise ValueError(f"scale and ratio must be increasing pairs of positive numbers, got {scale} and {ratio}")
     uniform = torch.rand(len(sizes), CROP_ATTEMPTS + 1, 2, generator=generator, dtype=torch.float64)
     image_height, image_width = sizes.double().unsqueeze(2).unbind(1)
     area = image_height * image_width * (smallest + (largest - smallest) * uniform[:, :-1, 0])
