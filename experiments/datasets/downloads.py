@@ -143,11 +143,8 @@ def verify(file: Path, md5: str | None) -> None:
 
 
 def unpack(archive: Path, result: Path) -> None:
-    """Unpack a .tgz or .zip whose top folder has the name of the folder `result`, which it becomes.
-
-    Members of a .zip that lead out of the folder are left out. OSError, and nothing is unpacked, if the archive is
-    damaged, truncated or encrypted, or if a member of a .tgz leads or links out of the folder.
-    """
+    """Unpack a .tgz or .zip whose top folder becomes the folder `result` of its name; members of a .zip that lead out
+    of it are left out. OSError, and nothing is unpacked, if the archive is damaged, or a member of a .tgz leads out."""
     try:
         with temporary_folder(result.parent) as folder:
             shutil.unpack_archive(archive, folder, filter="data" if archive.suffix == ".tgz" else None)

@@ -38,13 +38,8 @@ EXIF_ORIENTATION = 0x0112
 
 
 class ImageStore:
-    """Images of any size in one flat uint8 tensor; `store[i]` is a view (C, H, W), `len(store)` their number.
-
-    Attributes:
-        sizes: int64 (N, 2), height and width of every image.
-        channels: 1 (grey) or 3 (RGB).
-        image_size: (height, width) if it is the same for all images, else None.
-    """
+    """Images in one flat uint8 tensor; `store[i]` is a view (C, H, W). sizes: int64 (N, 2), height and width of every
+    image; channels: 1 (grey) or 3; image_size: (height, width) if it is the same for all images, else None."""
 
     def __init__(self, pixels: Tensor, sizes: Tensor, channels: int):
         lengths = sizes.prod(1) * channels
@@ -113,10 +108,8 @@ def train_batch(
 
 
 def test_batch(store: ImageStore, indices: Tensor, size: int, *, resize: int | None = None) -> Tensor:
-    """Centre crops: uint8 (B, C, size, size).
-
-    resize: pixels of the shorter side before the crop; None takes images as stored, enlarging those smaller than size.
-    """
+    """Centre crops: uint8 (B, C, size, size); resize: pixels of the shorter side before the crop, None takes images as
+    stored, enlarging those smaller than size."""
     if resize is not None and resize < size:
         raise ValueError(f"resize must be at least size = {size}, got {resize}")
     batch = _empty(store, len(indices), size)
@@ -161,10 +154,8 @@ def check(manifest: Manifest) -> str:
 
 
 def decoded(path: str, *, upright: bool) -> Image.Image:
-    """An image file in RGB; upright: turned as its EXIF orientation says.
-
-    Raises ValueError for pixels whose range a file does not tell, and whatever Pillow raises.
-    """
+    """An image file in RGB; upright: turned as its EXIF orientation says. Raises ValueError for pixels whose range a
+    file does not tell, and whatever Pillow raises."""
     with Image.open(path) as image:
         image.load()
         of_tiff = image.format == "TIFF"
@@ -235,7 +226,6 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
 
 
 def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
-    """Write sizes and pixels of all images to a folder, see `kept_folder`."""
     own = is_own(manifest.name)
     headers = _all_read(manifest, partial(_header, own=own))
     _refuse_shared(manifest)
@@ -285,10 +275,7 @@ def _all_read(manifest: Manifest, read: Callable, *others: np.ndarray) -> list:
 
 
 def _refuse_shared(manifest: Manifest) -> None:
-    """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy.
-
-    Official sets are taken as they were published, and where nothing is scored a copy does no harm.
-    """
+    """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy."""
     if not is_own(manifest.name) or not manifest.labelled:
         return
     contents = _all_read(manifest, lambda path: hashlib.sha256(Path(path).read_bytes()).digest())

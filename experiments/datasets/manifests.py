@@ -146,8 +146,6 @@ def is_own(name: str) -> bool:
 def check(name: str, root: str | Path | None = None) -> str:
     """A table of what is there under a name, with or without "-subset": counts, class sizes, digest, official or not.
 
-    For the reader's own images it also says how they were split and what was ignored.
-
     Raises what `load` raises, except for counts that differ from the official ones.
     """
     base = str(name).removesuffix("-subset")
