@@ -114,11 +114,9 @@ def projected_runs(params: OneProtocolParams) -> list[RunSpec]:
     if not names:
         return []
     ccp = _params(Alternating, params)
-    specs = [ccp_spec("untrained", ccp)]
-    for name in names:
-        for form in ("Proxy", "CCP"):
-            specs.append(ccp_spec(f"{name}-{form}", ccp) if name == "PFML" else _projected(name, form, ccp))
-    return expand_seeds(specs, ccp)
+    variants = [(name, form) for name in names for form in ("Proxy", "CCP")]
+    specs = [ccp_spec("-".join(of), ccp) if of[0] == "PFML" else _projected(*of, ccp) for of in variants]
+    return expand_seeds([ccp_spec("untrained", ccp), *specs], ccp)
 
 
 def _projected(name: str, form: str, ccp: Any) -> RunSpec:
@@ -156,8 +154,7 @@ OneProtocol = Study(
     table_of,
     measures,
     profiles={
+        "*": {"methods": MAIN, "combinations": COMBINATIONS},
         "quick": {"methods": (), "combinations": COMBINATIONS[::2], "steps": 60, "batch_size": 32},
-        "small": {"methods": MAIN, "combinations": COMBINATIONS},
-        "paper": {"methods": MAIN, "combinations": COMBINATIONS},
     },
 )

@@ -23,17 +23,14 @@ POINTS = 3  # sizes of a fitted exponent, at least
 
 @dataclass(frozen=True)
 class Benchmark:
-    """How one table of results/benchmarks is read.
+    """How one table of results/benchmarks is read."""
 
-    title: what is measured. peers: {form: the form of ours that it is compared with}; "*" stands for all others.
-    size, axis: the column along which cost grows, and its axis title. long: the table with columns case, form, metric
-    and value, where it is another.
-    """
-
-    title: str
+    title: str  # what is measured
+    # {form: the form of ours that it is compared with}; "*" stands for all others
     peers: Mapping[str, str] = field(default_factory=lambda: {"*": "product"})
-    size: str = ""
-    axis: str = ""
+    size: str = ""  # the column along which cost grows
+    axis: str = ""  # its title
+    # the table with columns case, form, metric and value, where it is another
     long: Callable[[pd.DataFrame], pd.DataFrame] = lambda table: table
 
 
@@ -118,12 +115,9 @@ def series(name: str) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
 
 def growth_figure() -> Figure:
     """How time and memory grow, a panel per benchmark and measure; the fitted powers stand in the legends."""
-    units = {"seconds": "time (s)", "megabytes": "peak memory (MB)"}
-    charts = [
-        (benchmark.title, benchmark.axis, units[metric], forms)
-        for name, benchmark in BENCHMARKS.items()
-        for metric, forms in series(name).items()
-    ]
+    units, charts = {"seconds": "time (s)", "megabytes": "peak memory (MB)"}, []
+    for name, benchmark in BENCHMARKS.items():
+        charts += [(benchmark.title, benchmark.axis, units[metric], forms) for metric, forms in series(name).items()]
     return comparisons.growth(charts, names=papers.names())
 
 

@@ -1,8 +1,7 @@
 """Notebook 90: every published table joined with our rows of the same experiment, and what differs between the two.
 
-Nothing is trained here. A published row and ours belong together if they name the same method, the same measure and,
-in an ablation, the same level. Ours are those of the table in results/ that carries most: on the row's own data, or a
-part of them, where there is one; else on whatever data its experiment was run.
+A published row and ours belong together if they name the same method, the same measure and, in an ablation, the same
+level.
 """
 
 import functools
@@ -61,11 +60,8 @@ def cell_of(paper: str, table: str, method: str, split: str) -> tables.Cell:
         return tables.Cell.read(known[method])
     name, _, own = method.rpartition(" ") if re.search(r" M=\d+$", method) else (method, "", "")
     stated = f"{split}; {own}"
-    settings = [
-        re.sub(pattern, written, match.group(0))
-        for pattern, written in LEVELS.items()
-        for match in re.finditer(pattern, stated)
-    ]
+    found = ((match, written) for pattern, written in LEVELS.items() for match in re.finditer(pattern, stated))
+    settings = [match.expand(written) for match, written in found]
     settings += [f"label_noise={int(match.group(1)) / 100:g}" for match in NOISE.finditer(stated)]
     return tables.Cell(said(paper, "PRINTED").get(name, name), tables.settings_of(";".join(settings)))
 

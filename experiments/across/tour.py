@@ -69,5 +69,5 @@ Tour = pfml_study(
     TourParams,
     tour,
     tour_table,
-    profiles={"quick": {"seeds": 1}, "small": {"seeds": 1}, "paper": {"seeds": 1}},
+    profiles={"*": {"seeds": 1}},
 )

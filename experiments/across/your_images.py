@@ -41,12 +41,11 @@ UNTRAINED = {"untrained": None, "PCA": "pca", "whitened PCA": "whitened"}  # whe
 
 
 class Attempt(NamedTuple):
-    """One way to train with a loss: of the network "head" alone or "tail", what `train_from` says; a share of the
-    steps; a factor of all learning rates."""
+    """One way to train with a loss."""
 
-    part: str
-    steps: float = 1.0
-    rate: float = 1.0
+    part: str  # of the network: "head" alone or "tail", what `train_from` says
+    steps: float = 1.0  # a share of them
+    rate: float = 1.0  # a factor of all learning rates
 
 
 ATTEMPTS = {
@@ -78,9 +77,8 @@ class YourImagesParams(Params):
 
 
 def decided(choice: Choice) -> dict[str, Any]:
-    """All that are offered, of the embedded glyphs a few. For the reader's images also batches and a head that fit into
-    the smallest training part, and four seeds, which take turns in the parts that are held out. Without labels the
-    offer is smaller, and a seed is enough to look at."""
+    """All methods that are offered, of the embedded glyphs a few; for the reader's images also what fits them, see
+    `_fitting`. Without labels the offer is smaller, and a seed is enough to look at."""
     dataset = choice.dataset
     own = _fitting(dataset, choice.profile) if manifests.is_own(dataset) else {}
     if unlabelled.is_without_labels(dataset):
@@ -95,7 +93,7 @@ def offered() -> dict[str, Method]:
 
 
 def _training_sizes(dataset: str) -> np.ndarray:
-    """How many images each training class has."""
+    """Images of each training class."""
     manifest = manifests.load(dataset)
     return np.bincount(manifest.labels[manifest.indices("train")])
 
@@ -135,8 +133,8 @@ def folds_of(sizes: np.ndarray) -> int:
 
 
 def your_images(params: YourImagesParams) -> list[RunSpec]:
-    """All candidates with every seed; the features alone where no class can be held out to compare them on. Without
-    labels what needs none, once."""
+    """All candidates with every seed; the features alone where no class can be held out. Without labels what needs
+    none, once."""
     if unlabelled.is_without_labels(params.dataset):
         start = None if params.head_start == "random" else params.head_start
         untrained = [_without_training(name, params, 0, {}) for name in UNTRAINED]
@@ -190,9 +188,9 @@ def measures(run: RunResult, params: YourImagesParams) -> list[protocols.Scored]
 
 
 def table_of(finished: Iterable[RunResult], params: YourImagesParams) -> pd.DataFrame:
-    """The tidy table: scores on held-out classes, and of the features alone where there are none on test classes. A
-    run's fold is no model of an ensemble here, so each enters by itself. Without labels nothing is scored, and the
-    table says what training left of the neighbours that the features have."""
+    """The tidy table: scores on held-out classes, and of the features alone where there are none on test classes; a
+    run's fold is no model of an ensemble here. Without labels it says what training left of the features' neighbours.
+    """
     finished = list(finished)
     if unlabelled.is_without_labels(params.dataset):
         return results.tidy(unlabelled.rows_of(finished), params)
@@ -330,12 +328,7 @@ YourImages = Study(
     profiles={
         "quick": {"train_from": "head", "steps": 40, "attempts": ("head briefly", "head")},
         "small": {"attempts": ("head", "tail briefly", "tail gently", "tail")},
-        "paper": {
-            "train_from": "head",
-            "steps": 1000,
-            "epochs": 0,
-            "warmup_epochs": 0.0,
-            "attempts": ("head briefly", "head"),
-        },
+        "paper": {"train_from": "head", "steps": 1000, "epochs": 0, "warmup_epochs": 0.0}
+        | {"attempts": ("head briefly", "head")},
     },
 )

@@ -1,8 +1,5 @@
-"""Notebook 03: a loss of the reader's own beside the losses of notebook 10, under equal conditions.
-
-Its runs are those of notebook 10, which the store has, and the same runs with the reader's loss: same network, images,
-steps, seeds, and at profile small the same search.
-"""
+"""Notebook 03: a loss of the reader's own beside the losses of notebook 10: same network, images, steps, seeds, and at
+profile small the same search."""
 
 import functools
 import hashlib
@@ -174,16 +171,9 @@ def comparisons(
     rows, mine = saving.as_saved(table), method_of(params).name  # in the digits of tables equal runs differ by 0
     trials = {**trials, mine: len(found["trials"]) if found else 0}
     others = [name for name in rows["method"].unique() if name not in UNTRAINED and name != mine]
-    tests = {
-        rival: ClaimTest(
-            rival,
-            params.notebook,
-            (higher(mine, rival, by=COUNTS, metric=METRIC),),
-            "the claims' smallest effect in MAP@R",
-            seeds=PLANNED,
-        )
-        for rival in others
-    }
+    why = "the claims' smallest effect in MAP@R"
+    parts = {rival: (higher(mine, rival, by=COUNTS, metric=METRIC),) for rival in others}
+    tests = {rival: ClaimTest(rival, params.notebook, part, why, seeds=PLANNED) for rival, part in parts.items()}
     judged = judge(rows, tests, trials=trials).verdicts.set_index("claim_id").rename_axis("rival")
     judged["verdict"] = "outdated runs" if any(run.stale for run in finished) else judged["verdict"].replace(WORDS)
     shown = judged.sort_values("effect", ascending=False, kind="stable").rename(columns={"effect": "difference"})

@@ -1,8 +1,4 @@
-"""Notebooks 42 to 45: the ablations of CCP (Figs. 4 to 7).
-
-Every run is validated on a third of the train classes, as the paper's are. The default point, C2-CCP-L, is one run of
-notebooks 42, 43 and 44 wherever their parameters agree.
-"""
+"""Notebooks 42 to 45: the ablations of CCP (Figs. 4 to 7), validated on a third of the train classes like the paper."""
 
 import functools
 from collections.abc import Mapping
@@ -29,8 +25,8 @@ def lambda_and_proxies(params: Any) -> list[RunSpec]:
     for weight in params.projections:
         specs += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", algorithm={"projection": weight})
     for number in params.numbers:
-        specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number}", algorithm=_proxies(number, 3 * number // 2))
-        specs += ccp_runs(["C2-Proxy"], params, setting=f"M={number}", algorithm=_proxies(number, 3 * number // 2))
+        sizes = {"proxies_per_class": number, "pool_size": 3 * number // 2}
+        specs += ccp_runs(["C2-CCP-L", "C2-Proxy"], params, setting=f"M={number}", algorithm=sizes)
     return specs
 
 
@@ -39,7 +35,8 @@ def pools(params: Any) -> list[RunSpec]:
     specs = ccp_runs(["untrained"], params)
     for number in params.numbers:
         for pool in sorted({number, *(size for size in params.pools if size > number)}):
-            specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", algorithm=_proxies(number, pool))
+            sizes = {"proxies_per_class": number, "pool_size": pool}
+            specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", algorithm=sizes)
     return specs
 
 
@@ -52,17 +49,15 @@ def alternating(params: Any) -> list[RunSpec]:
     specs = ccp_runs(["untrained"], params)
     specs += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
     lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
+    by_length = [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH]
     for length in [*lengths, params.steps] if lengths and params.steps else lengths:
-        setting, ends = f"problem_steps={length}", {"problem_steps": length}
-        specs += ccp_runs(
-            [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH], params, setting=setting, algorithm=ends
-        )
+        specs += ccp_runs(by_length, params, setting=f"problem_steps={length}", algorithm={"problem_steps": length})
     controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
-    controls |= {"start=best": {"reset": True}}
+    controls |= {"start=best": {"reset": True}} | (
+        {"batch_weight=0": {"batch_weight": 0.0}} if params.batch_weight else {}
+    )
     for setting, change in controls.items():
         specs += ccp_runs(["C2-CCP-L"], params, setting=setting, algorithm=change)
-    if params.batch_weight:
-        specs += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", algorithm={"batch_weight": 0.0})
     for name in params.over:
         alone = name if name in BASELINES else f"{name}-Proxy"  # a single problem where the loss is no baseline
         specs += ccp_runs([alone, f"{name}-CCP"], params)
@@ -77,12 +72,8 @@ def batch_sizes(params: Any) -> list[RunSpec]:
     return specs
 
 
-def _proxies(number: int, pool: int) -> Mapping[str, int]:
-    return {"proxies_per_class": number, "pool_size": max(pool, number)}
-
-
 def courses_of(run: RunResult, params: Any) -> list:
-    """`course` of a run that was trained; its finished problems are stored too."""
+    """Of a run that was trained; its finished problems are stored too."""
     if not run.spec.loss:
         return []
     records.derived([run], solved)

@@ -1,7 +1,6 @@
 """Notebook 46: what a step costs with CCP, beside the same loss within the batch (Sec. V-B, Table I).
 
-A step and how it is measured: `experiments.steps`. With CCP the loss has proxies, and the penalty adds a term of
-all weights. What comes once per problem, the pool and the search, is divided by the steps of a problem.
+A step and how it is measured: `experiments.steps`.
 """
 
 from typing import Any
@@ -39,11 +38,7 @@ def measure(params: Any) -> pd.DataFrame:
             network.zero_grad(set_to_none=True)
             projection_penalty(moving, anchors, 2e-4).backward()
 
-        def forward() -> None:
-            with torch.no_grad():
-                network(images)
-
-        calls = {("penalty", 0): penalty, ("forward", 0): forward}
+        calls = {("penalty", 0): penalty, ("forward", 0): torch.no_grad()(lambda: network(images))}
         for count in params.class_counts:
             calls |= _calls(count, params, device)
         share = params.network_images / params.batch_size
@@ -79,15 +74,13 @@ def _calls(count: int, params: Any, device: torch.device) -> dict:
 
 def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     """Tidy rows of the cost of a step over that of C2 within the batch with as many classes: `time_ratio`, `step_ratio`
-    without what comes once per problem, and `loss_ratio` without the network. Never part of a saved table: they differ
-    from machine to machine.
-    """
+    without what comes once per problem, and `loss_ratio` without the network. They differ from machine to machine."""
     columns = ["seconds", "penalty_seconds", "network_seconds"]
     costs = costs.assign(step=costs[columns].sum(axis=1))
     costs = costs.assign(total=costs["step"] + costs["problem_seconds"])
     costs = costs.assign(alone=costs["total"] - costs["network_seconds"])
-    plain, ours = costs[costs["method"] == "C2"], costs[costs["method"] != "C2"]
-    both = ours.merge(plain, on=["setting", "seed"], suffixes=("", "_below"))
+    of_c2 = costs["method"] == "C2"
+    both = costs[~of_c2].merge(costs[of_c2], on=["setting", "seed"], suffixes=("", "_below"))
     values = {
         "time_ratio": both["total"] / both["step_below"],
         "step_ratio": both["step"] / both["step_below"],
@@ -101,11 +94,11 @@ def counts(params: Any) -> pd.DataFrame:
     """What does not depend on the machine: megabytes of the previous weights and of the proxies. Tidy, "synthetic"."""
     network = backbones.build(params.backbone, params.embedding_size)
     weights = sum(parameter.numel() for parameter in network.parameters())
-    rows = [{"method": "C2-CCP-L", "setting": "", "metric": "weights_megabytes", "value": weights * WEIGHT_BYTES / 1e6}]
+    rows = [{"setting": "", "metric": "weights_megabytes", "value": weights * WEIGHT_BYTES / 1e6}]
     for count in params.class_counts:
         size = count * params.proxies_per_class * params.embedding_size * WEIGHT_BYTES / 1e6
-        rows.append({"method": "C2-CCP-L", "setting": f"C={count}", "metric": "proxy_megabytes", "value": size})
-    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
+        rows.append({"setting": f"C={count}", "metric": "proxy_megabytes", "value": size})
+    return study_rows(params, rows, method="C2-CCP-L", backbone=params.backbone, dim=params.embedding_size)
 
 
 Cost = Study(

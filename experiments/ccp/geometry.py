@@ -1,7 +1,6 @@
 """Notebooks 40 and 48: what CCP does to proxies and to the space, and what the propositions say (Figs. 2, 3, Sec. IV).
 
-A run that ends after k problems is the beginning of one that goes on, so the states between the problems are those of
-runs with 1, 2, ... problems. The studies without images need no training.
+A run that ends after k problems is the beginning of one that goes on: so the states between the problems are had.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,8 +24,7 @@ from experiments.training.spec import RunSpec
 
 
 def radius(params: Any) -> list[RunSpec]:
-    """Fig. 3, on the classes that are not trained on: one problem to its end, CCP after each number of problems and to
-    its end."""
+    """Fig. 3: one problem to its end, CCP after each number of problems and to its end."""
     specs = ccp_runs(["untrained", "C2-Proxy"], params)
     for number in params.problems:
         specs += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", algorithm={"projections": number})
@@ -39,7 +37,6 @@ def mnist(params: Any) -> list[RunSpec]:
 
 
 def proxies_of(run: RunResult, params: Any) -> list:
-    """Covering radius and spread of the learned proxies of a run, on the training images."""
     return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
 
 
@@ -50,13 +47,11 @@ def radius_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
 
 
 def geometries_of(run: RunResult, params: Any) -> list:
-    """What `radius_table` adds to a run."""
     return [*courses_of(run, params), measured(run, geometry_of)]
 
 
 @measurement("ccp.geometry")
 def geometry_of(run: RunResult) -> dict[str, float]:
-    """`geometry` of a run's test embeddings."""
     return geometry(run.embeddings, evaluated_labels(run)[0])
 
 
@@ -88,12 +83,11 @@ def _trained_classes(run: RunResult, labels: Tensor) -> list[int]:
 
 
 def states(finished: Iterable[RunResult], classes: int = 6) -> dict[str, Mapping[str, Tensor]]:
-    """Fig. 2 of the first seed: {title: points (N, 2), labels (N,), converged and next proxies (classes, M, 2)}.
+    """Fig. 2 of the first seed, for `planes.proxy_maps`: {title: points (N, 2), labels (N,), converged and next proxies
+    (classes, M, 2)}, a panel per state.
 
-    A panel per state, for `planes.proxy_maps`: the single problem, then CCP after each number of problems and at its
-    end. Points are the first PER_CLASS training images, clipped, of the first few trained classes; next are those that
-    the greedy k-center search picks among them, where training has a pool. More than two dimensions are shown as their
-    first two principal components, of each panel's own points.
+    Points are the first PER_CLASS training images, clipped, of the first few trained classes; next are those that the
+    greedy k-center search picks among all of them, where training has a pool.
     """
     panels: dict[str, Mapping[str, Tensor]] = {}
     for run in finished:
@@ -104,15 +98,14 @@ def states(finished: Iterable[RunResult], classes: int = 6) -> dict[str, Mapping
         proxies = clip_to_unit_ball(run.loss_state()["proxies"])[: len(shown)]
         members = [clip_to_unit_ball(embeddings[labels == label]) for label in shown]
         picks = [greedy_k_center(own[None], old[None], len(old))[0] for own, old in zip(members, proxies)]
-        points = torch.cat(members)
-        plane = _plane(points)
-        panel = {
-            "points": plane(points),
-            "labels": torch.cat([torch.full([len(own)], i) for i, own in enumerate(members)]),
-        }
-        panel |= {"converged": plane(proxies), "next": plane(torch.stack([o[p] for o, p in zip(members, picks)]))}
+        plane = _plane(torch.cat(members))
         title = f"CCP, {run.spec.setting.replace('problems=', 'problems: ')}" if run.spec.setting else "CCP, at its end"
-        panels["single problem" if run.spec.method == "C2-Proxy" else title] = panel
+        panels["single problem" if run.spec.method == "C2-Proxy" else title] = {
+            "points": plane(torch.cat(members)),
+            "labels": torch.arange(len(members)).repeat_interleave(torch.tensor([*map(len, members)])),
+            "converged": plane(proxies),
+            "next": plane(torch.stack([own[picked] for own, picked in zip(members, picks)])),
+        }
     return panels
 
 
@@ -126,10 +119,8 @@ def _plane(points: Tensor):
 
 
 def geometry(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
-    """Average covering radius of the classes (Fig. 3), mean distance between samples of two classes, and their ratio.
-
-    On clipped embeddings, in the space of the embedding, not of a t-SNE; radii are greedy (see the metric).
-    """
+    """Average covering radius of the classes (Fig. 3) and mean distance between samples of two classes, on clipped
+    embeddings and not on their t-SNE; radii are greedy (see the metric)."""
     points = clip_to_unit_ball(embeddings)
     radius = metrics.average_covering_radius(points, labels)
     total = count = 0.0
@@ -141,7 +132,7 @@ def geometry(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 POINTS, CLASSES, ANCHORS = 40, 5, 4  # samples of a class, classes, anchors of a class
-CHOICES = ("k-center", "random", "duplicates")
+CHOICES = ("k-center", "random", "duplicates")  # duplicates: those nearest to a random one, itself included
 
 
 def bound_rows(point_sets: int) -> Iterator[dict]:
@@ -163,7 +154,7 @@ def bound_rows(point_sets: int) -> Iterator[dict]:
 
 
 def _anchors(points: Tensor, choice: str, generator: torch.Generator) -> Tensor:
-    """(C, k) which points are anchors; duplicates: those nearest to a random one, itself included."""
+    """(C, k) which points are anchors."""
     first = torch.randint(POINTS, (CLASSES, 1), generator=generator)
     start = points.gather(1, first[..., None].expand(-1, -1, 3))
     if choice == "k-center":
@@ -173,17 +164,16 @@ def _anchors(points: Tensor, choice: str, generator: torch.Generator) -> Tensor:
     return torch.rand(CLASSES, POINTS, generator=generator).argsort(1)[:, :ANCHORS]
 
 
-def gaps(points: Tensor, chosen: Tensor, positive: float = 0.0, negative: float = 2.0) -> dict[str, float]:
+def gaps(points: Tensor, chosen: Tensor) -> dict[str, float]:
     """Covering radius of anchors (C, k) of points (C, N, D), and how far their pair loss is from that of all pairs."""
     anchors = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[2]))
     everything, classes = points.flatten(0, 1), torch.arange(len(points)).repeat_interleave(points.shape[1])
     distances = torch.cdist(everything, everything)
     same = classes[:, None] == classes
-    of_a_point = torch.where(same, (distances - positive).relu(), (negative - distances).relu()).mean(1)
+    of_a_point = torch.where(same, distances, (2 - distances).relu()).mean(1)
     of_a_point = of_a_point.unflatten(0, points.shape[:2])
+    radius, at_anchors = covering_radius(points, anchors).max(), of_a_point.gather(1, chosen)
     nearest = torch.cdist(points, anchors).argmin(2)
-    radius = covering_radius(points, anchors).max()
-    at_anchors = of_a_point.gather(1, chosen)
     weighted = (of_a_point - at_anchors.gather(1, nearest)).mean().abs()
     return {
         "covering_radius": radius.item(),
@@ -205,16 +195,13 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
         exact = torch.linalg.matrix_norm(weights, 2)
         columns, rows = weights.abs().sum(0).max(), weights.abs().sum(1).max()
         for name, constant in (("printed", columns), ("rows and columns", (rows * columns).sqrt())):
-            yield {"method": "Lemma 1", "setting": f"constant={name}", "metric": "Lipschitz/constant"} | {
-                "seed": seed,
-                "value": (exact / constant).item(),
-            }
+            row = {"method": "Lemma 1", "setting": f"constant={name}", "metric": "Lipschitz/constant"}
+            yield row | {"seed": seed, "value": (exact / constant).item()}
 
 
-# At quick there is no MNIST: the glyphs stand in for it, in as few dimensions. On MNIST training and test classes are
-# the same and no class can be held out. A pass over its 10,000 test images costs a core as much as 150 steps, so small
-# looks every 200 steps. Nothing is searched: a search scores digits that it did not train on, which no one asks of this
-# notebook, and whose features in two dimensions training only harms.
+# At quick the glyphs stand in for MNIST. On MNIST training and test classes are the same and no class can be held out.
+# A pass over its 10,000 test images costs a core as much as 150 steps, so small looks every 200 steps. Nothing is
+# searched: a search scores digits that it did not train on, whose features in two dimensions training only harms.
 Mnist = ccp_study(
     "40_ccp_mnist",
     parameters(CcpOptions, problems=tuple[Whole, ...]),  # after so many the space is looked at
@@ -230,14 +217,12 @@ Mnist = ccp_study(
     measures=proxies_of,
     claims=TESTS,
 )
-# what the paper says of its example with MNIST (Sec. IV-A and IV-D), at whose scale `small` is
-OF_MNIST = {"data": "MNIST", "network": "resnetv2_20 from scratch", "embedding_size": "2"}
 
 
 def mnist_setup() -> pd.DataFrame:
-    """As `Study.setup`, beside the paper's example with MNIST in place of its benchmarks."""
-    setup = Mnist.setup()
-    return setup.assign(published=[OF_MNIST.get(name, "not reported") for name in setup.index])
+    """As `Study.setup`, beside the paper's example with MNIST (Sec. IV-A and IV-D) in place of its benchmarks."""
+    setup, said = Mnist.setup(), {"data": "MNIST", "network": "resnetv2_20 from scratch", "embedding_size": "2"}
+    return setup.assign(published=[said.get(name, "not reported") for name in setup.index])
 
 
 Radius = ccp_study(

@@ -1,5 +1,4 @@
-"""The methods of "Deep Metric Learning with Chance Constraints": four losses, each within the batch, with a memory, as
-one problem with proxies, and with CCP.
+"""The methods of "Deep Metric Learning with Chance Constraints".
 
     C1, C2, MS, Triplet-all    pairs or triplets within the batch
     C1-XBM-S, C1-XBM-L, ...    the contrastive losses with a cross-batch memory, as large as S or L proxies
@@ -14,8 +13,7 @@ All four losses are those of losses/chance_constrained.py, so that only CCP is b
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -28,44 +26,28 @@ from experiments.study import Study
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
 
-# Loss, options, ranges of a search, colours of the loss within the batch, of its single problem, of CCP-S and of CCP-L
-LOSSES: dict[str, tuple[str, dict[str, str], dict[str, Range], tuple[str, ...]]] = {
-    "C1": (
-        "chance_constrained.ProxyContrastiveLoss",
-        {"form": "c1"},
-        {"negative_margin": Range(0, 1)},
-        ("#9E9AC8", "#807DBA", "#BCBDDC", "#54278F"),
-    ),
-    "C2": (
-        "chance_constrained.ProxyContrastiveLoss",
-        {"form": "c2"},
-        {"positive_margin": Range(-0.2, 1), "negative_margin": Range(0, 1)},
-        ("#FDAE6B", "#E6550D", "#FDD0A2", "#A63603"),
-    ),
-    "MS": (
-        "chance_constrained.ProxyMultiSimilarityLoss",
-        {},
-        {"alpha": Range(0.01, 50), "beta": Range(1, 200), "base": Range(0, 1)},
-        ("#A1D99B", "#31A354", "#C7E9C0", "#00441B"),
-    ),
-    "Triplet-all": (
-        "chance_constrained.ProxyTripletLoss",
-        {},
-        {"margin": Range(0, 1)},
-        ("#9ECAE1", "#3182BD", "#C6DBEF", "#08306B"),
-    ),
+# Loss, options, ranges of a search
+LOSSES: dict[str, tuple[str, dict[str, str], dict[str, Range]]] = {
+    "C1": ("ProxyContrastiveLoss", {"form": "c1"}, {"negative_margin": Range(0, 1)}),
+    "C2": ("ProxyContrastiveLoss", {"form": "c2"}, {"positive_margin": Range(-0.2, 1), "negative_margin": Range(0, 1)}),
+    "MS": ("ProxyMultiSimilarityLoss", {}, {"alpha": Range(0.01, 50), "beta": Range(1, 200), "base": Range(0, 1)}),
+    "Triplet-all": ("ProxyTripletLoss", {}, {"margin": Range(0, 1)}),
+}
+COLORS = {  # of a loss within the batch, of its single problem, of CCP-S and of CCP-L
+    "C1": ("#9E9AC8", "#807DBA", "#BCBDDC", "#54278F"),
+    "C2": ("#FDAE6B", "#E6550D", "#FDD0A2", "#A63603"),
+    "MS": ("#A1D99B", "#31A354", "#C7E9C0", "#00441B"),
+    "Triplet-all": ("#9ECAE1", "#3182BD", "#C6DBEF", "#08306B"),
 }
 ALGORITHM = "chance_constrained"
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A method by its parts: the loss that it is `over`; its `form`, "XBM", "Proxy", "CCP" or "" within the batch; the
-    `size` of its memory or of its proxies, "S" or "L", where there are two."""
+class Variant(NamedTuple):
+    """A method by its parts."""
 
-    over: str
-    form: str = ""
-    size: str = ""
+    over: str  # the loss
+    form: str = ""  # "XBM", "Proxy", "CCP" or "" within the batch
+    size: str = ""  # of its memory or of its proxies, "S" or "L", where there are two
 
     @property
     def name(self) -> str:
@@ -73,39 +55,29 @@ class Variant:
 
 
 _SUPPLEMENT = "supplement, hyperparameters of the losses"
-_C2 = {"cub": (0.0, 0.3841), "cars": (0.2652, 0.5409), "inshop": (0.2858, 0.5130), "sop": (0.2858, 0.5130)}
-_MS = {"cub": (2.0, 40.0, 0.5), "cars": (14.35, 75.83, 0.66), "inshop": (8.49, 57.38, 0.41), "sop": (2.0, 40.0, 0.5)}
-_TRIPLET = {"cub": 0.0961, "cars": 0.1190, "inshop": 0.0451, "sop": 0.0451}
-_SOFT_TRIPLE = {
-    "cub": (20.0, 0.1, 0.2, 0.01),
-    "cars": (17.69, 1 / 19.18, 0.0669, 0.3588),
-    "inshop": (20.0, 0.1, 0.2, 0.01),
-    "sop": (100.0, 1 / 47.9, 0.2, 0.3145),
+# Options of C2, MS, Triplet-all and SoftTriple; those of the other losses are the same on all benchmarks
+_OPTIONS = {
+    "cub": ((0.0, 0.3841), (2.0, 40.0, 0.5), (0.0961,), (20.0, 0.1, 0.2, 0.01)),
+    "cars": ((0.2652, 0.5409), (14.35, 75.83, 0.66), (0.1190,), (17.69, 1 / 19.18, 0.0669, 0.3588)),
+    "inshop": ((0.2858, 0.5130), (8.49, 57.38, 0.41), (0.0451,), (20.0, 0.1, 0.2, 0.01)),
+    "sop": ((0.2858, 0.5130), (2.0, 40.0, 0.5), (0.0451,), (100.0, 1 / 47.9, 0.2, 0.3145)),
 }
-XBM_BATCHES = {  # of a memory, by its size
-    "cub": {"S": 3, "L": 25},
-    "cars": {"S": 3, "L": 25},
-    "inshop": {"S": 100, "L": 400},
-    "sop": {"S": 400, "L": 1400},
-}
-XBM_WARMUP = 1000  # steps of the published runs
-MANY_CLASSES = ("sop", "inshop", "omniglot")
-
-
-def _margins(dataset: str) -> dict[str, dict[str, object]]:
-    """Published options of the losses on a benchmark, by loss."""
-    return {
+PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
+    dataset: {
         "C1": {"negative_margin": 0.5},
-        "C2": dict(zip(("positive_margin", "negative_margin"), _C2[dataset])),
-        "MS": dict(zip(("alpha", "beta", "base"), _MS[dataset])),
-        "Triplet-all": {"margin": _TRIPLET[dataset]},
-        "SoftTriple": dict(zip(("la", "gamma", "tau", "margin"), _SOFT_TRIPLE[dataset])),
+        "C2": dict(zip(("positive_margin", "negative_margin"), c2)),
+        "MS": dict(zip(("alpha", "beta", "base"), ms)),
+        "Triplet-all": dict(zip(("margin",), triplet)),
+        "SoftTriple": dict(zip(("la", "gamma", "tau", "margin"), soft_triple)),
         "ProxyAnchor": {"margin": 0.1, "alpha": 32.0},
         "ProxyNCA++": {"temperature": 0.1},
     }
-
-
-PUBLISHED = {dataset: _margins(dataset) for dataset in _C2}
+    for dataset, (c2, ms, triplet, soft_triple) in _OPTIONS.items()
+}
+# batches of a memory, S and L
+XBM_BATCHES = {"cub": (3, 25), "cars": (3, 25), "inshop": (100, 400), "sop": (400, 1400)}
+XBM_WARMUP = 1000  # steps of the published runs
+MANY_CLASSES = ("sop", "inshop", "omniglot")
 
 # what the paper says of the training of every method
 NETWORK = {
@@ -121,7 +93,7 @@ NETWORK = {
 def benchmark_like(dataset: str) -> str:
     """The benchmark whose published settings a data set takes."""
     benchmark = benchmark_of(dataset)
-    return "sop" if benchmark == "omniglot" else benchmark if benchmark in _C2 else "cub"
+    return "sop" if benchmark == "omniglot" else benchmark if benchmark in PUBLISHED else "cub"
 
 
 def _own() -> dict[Variant, Method]:
@@ -134,11 +106,11 @@ def _own() -> dict[Variant, Method]:
         methods[variant] = Method(variant.name, loss, color=color, searched_as=searched_as, offered=False, **record)
 
     algorithm: dict[str, Any] = {"fields": {"algorithm": ALGORITHM}}
-    for name, (loss, options, ranges, colors) in LOSSES.items():
+    for name, (loss, options, ranges) in LOSSES.items():
         shared: dict[str, Any] = {"options": options, "search_space": ranges, "batches": "pairs"}
-        add(Variant(name), loss, colors[0], **shared)
-        for variant, color in zip((("Proxy",), ("CCP", "S"), ("CCP", "L")), colors[1:]):
-            add(Variant(name, *variant), loss, color, **shared, **algorithm)
+        for form, color in zip(((), ("Proxy",), ("CCP", "S"), ("CCP", "L")), COLORS[name]):
+            by = algorithm if form else {}
+            add(Variant(name, *form), f"chance_constrained.{loss}", color, **shared, **by)
     margins = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
     for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
         shared = {"options": {"form": name.lower()}, "batches": "pairs", "search_space": margins}
@@ -193,10 +165,9 @@ SHORT = {"batch_size": 32, "batch_weight": 0.1, "protocol": ONE_FOLD, "problem_p
 class CcpOptions(BaseModel):
     """What the notebooks that train CCP share.
 
-    At quick and small a run has hundreds of steps, not tens of thousands: proxies then learn at the rate of a new head,
-    the memory of XBM starts after a tenth of the steps, and the in-batch term of the released code is on. The network
-    learns ten to a hundred times as fast as the paper's and leaves its proxies behind within tens of steps, while the
-    scores of a problem still creep up; so a problem ends after `problem_steps` there, see REGIMES.
+    At quick and small a run has hundreds of steps, not tens of thousands: proxies learn at the rate of a new head, XBM
+    starts after a tenth of the steps, and the in-batch term of the released code is on. The network soon leaves its
+    proxies behind while the scores of a problem still creep up, so a problem ends after `problem_steps`, see REGIMES.
     """
 
     protocol: str
@@ -228,7 +199,6 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 
 def decided(choice: Choice) -> dict[str, Any]:
-    """Proxies and pool by the number of classes; at small the regime of the benchmark."""
     benchmark = benchmark_of(choice.dataset)
     many = benchmark in MANY_CLASSES
     regime = REGIMES.get(benchmark, REGIMES["cub"]) if choice.profile == "small" else {}
@@ -236,7 +206,6 @@ def decided(choice: Choice) -> dict[str, Any]:
 
 
 def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
-    """The paper's settings of a method (see `Study.published`)."""
     variant = VARIANTS.get(method, Variant(method))
     options = PUBLISHED[benchmark_like(params.dataset)].get(variant.over, {})
     if variant.form == "XBM":
@@ -255,7 +224,7 @@ ccp_study = functools.partial(
 
 def xbm_options(params: Params, size: str) -> dict[str, int]:
     """How large a memory is, and after how many steps it starts."""
-    batches = XBM_BATCHES[benchmark_like(params.dataset)][size]
+    batches = dict(zip("SL", XBM_BATCHES[benchmark_like(params.dataset)]))[size]
     warmup = XBM_WARMUP if params.profile == "paper" else params.steps // 10
     return {"memory_size": batches * params.batch_size, "warmup_steps": warmup}
 

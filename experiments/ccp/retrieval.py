@@ -1,5 +1,5 @@
-"""Notebooks 41 and 47: retrieval with and without CCP, under the paper's own protocol (Tables II, V, VI, Fig. 8) and
-under the conventional one (Tables III, IV)."""
+"""Notebooks 41 and 47: retrieval under the paper's own protocol (Tables II, V, VI, Fig. 8) and under the conventional
+one (Tables III, IV)."""
 
 import math
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ SPREAD_METRICS = ("P@1", "MAP@R")
 
 
 def retrieval(params: Any) -> list[RunSpec]:
-    """Every method, every seed, its hyperparameters searched first where there are trials."""
+    """Every method and seed, its hyperparameters searched first where there are trials."""
     return expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
 
 

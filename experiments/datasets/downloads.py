@@ -21,19 +21,12 @@ TIMEOUT = 30  # seconds without an answer
 
 
 class Source(NamedTuple):
-    """A file to have: where it comes from, where it goes, what it becomes.
+    """A file to have. Its md5 is as published with torchvision (Omniglot) or used by several public code bases."""
 
-    file: its path below the data folder.
-    urls: where it can be downloaded, best first; none if only by hand.
-    md5: as published with torchvision (Omniglot) or used by several public code bases (the others); None where no
-        checksum is known.
-    unpacks_to: the folder below the data folder that a .tgz or .zip becomes.
-    """
-
-    file: str
-    urls: tuple[str, ...] = ()
+    file: str  # its path below the data folder
+    urls: tuple[str, ...] = ()  # where it can be downloaded, best first; none if only by hand
     md5: str | None = None
-    unpacks_to: str | None = None
+    unpacks_to: str | None = None  # the folder below the data folder that a .tgz or .zip becomes
 
 
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
@@ -150,11 +143,8 @@ def verify(file: Path, md5: str | None) -> None:
 
 
 def unpack(archive: Path, result: Path) -> None:
-    """Unpack a .tgz or .zip whose top folder has the name of the folder `result`, which it becomes.
-
-    Members of a .zip that lead out of the folder are left out. OSError, and nothing is unpacked, if the archive is
-    damaged, truncated or encrypted, or if a member of a .tgz leads or links out of the folder.
-    """
+    """Unpack a .tgz or .zip whose top folder becomes the folder `result` of its name; members of a .zip that lead out
+    of it are left out. OSError, and nothing is unpacked, if the archive is damaged, or a member of a .tgz leads out."""
     try:
         with temporary_folder(result.parent) as folder:
             shutil.unpack_archive(archive, folder, filter="data" if archive.suffix == ".tgz" else None)

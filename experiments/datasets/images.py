@@ -38,13 +38,8 @@ EXIF_ORIENTATION = 0x0112
 
 
 class ImageStore:
-    """Images of any size in one flat uint8 tensor; `store[i]` is a view (C, H, W), `len(store)` their number.
-
-    Attributes:
-        sizes: int64 (N, 2), height and width of every image.
-        channels: 1 (grey) or 3 (RGB).
-        image_size: (height, width) if it is the same for all images, else None.
-    """
+    """Images in one flat uint8 tensor; `store[i]` is a view (C, H, W). sizes: int64 (N, 2), height and width of every
+    image; channels: 1 (grey) or 3; image_size: (height, width) if it is the same for all images, else None."""
 
     def __init__(self, pixels: Tensor, sizes: Tensor, channels: int):
         lengths = sizes.prod(1) * channels
@@ -69,15 +64,9 @@ def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore
     files' digest; the first call takes minutes for a large set. Three bytes per pixel: about 3 GB for CUB at short_side
     256, 25 to 30 GB for SOP.
 
-    Args:
-        short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
-
-    Raises:
-        ValueError: files that are no readable images (how many, and the first few), or short_side < 1.
-        OSError: not enough space for the cache.
+    short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
+    Raises ValueError on files that are no readable images (how many, and the first few), OSError on too full a disk.
     """
-    if short_side is not None and short_side < 1:
-        raise ValueError(f"short_side must be at least 1 pixel, got {short_side}")
     if isinstance(manifest.images, tuple):
         return _open_files(manifest, short_side)
     images = torch.from_numpy(np.require(manifest.images, requirements=["C", "W"]))
@@ -106,7 +95,7 @@ def train_batch(
     that is made, with the pixels it would have in the whole batch.
     """
     indices = torch.as_tensor(indices)
-    boxes = random_boxes(store.sizes[indices], generator, scale, RATIO)[rows].tolist()
+    boxes = random_boxes(store.sizes[indices], generator, scale)[rows].tolist()
     mirrored = (torch.rand(len(indices), generator=generator) < 0.5)[rows].tolist()
     indices = indices[rows]
     batch = _empty(store, len(indices), size)
@@ -119,10 +108,8 @@ def train_batch(
 
 
 def test_batch(store: ImageStore, indices: Tensor, size: int, *, resize: int | None = None) -> Tensor:
-    """Centre crops: uint8 (B, C, size, size).
-
-    resize: pixels of the shorter side before the crop; None takes images as stored, enlarging those smaller than size.
-    """
+    """Centre crops: uint8 (B, C, size, size); resize: pixels of the shorter side before the crop, None takes images as
+    stored, enlarging those smaller than size."""
     if resize is not None and resize < size:
         raise ValueError(f"resize must be at least size = {size}, got {resize}")
     batch = _empty(store, len(indices), size)
@@ -167,10 +154,8 @@ def check(manifest: Manifest) -> str:
 
 
 def decoded(path: str, *, upright: bool) -> Image.Image:
-    """An image file in RGB; upright: turned as its EXIF orientation says.
-
-    Raises ValueError for pixels whose range a file does not tell, and whatever Pillow raises.
-    """
+    """An image file in RGB; upright: turned as its EXIF orientation says. Raises ValueError for pixels whose range a
+    file does not tell, and whatever Pillow raises."""
     with Image.open(path) as image:
         image.load()
         of_tiff = image.format == "TIFF"
@@ -188,14 +173,12 @@ def decoded(path: str, *, upright: bool) -> Image.Image:
         return image.convert("RGB")
 
 
-def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple) -> Tensor:
+def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple = RATIO) -> Tensor:
     """Inception-style crops (B, 4) int64: top, left, height, width, for images of sizes (B, 2).
 
     Of ten proposals per image the first that fits counts; if none does, the largest central box within the bounds.
     """
     (smallest, largest), (narrow, wide) = scale, ratio
-    if not 0 < smallest <= largest or not 0 < narrow <= wide:
-        raise ValueError(f"scale and ratio must be increasing pairs of positive numbers, got {scale} and {ratio}")
     uniform = torch.rand(len(sizes), CROP_ATTEMPTS + 1, 2, generator=generator, dtype=torch.float64)
     image_height, image_width = sizes.double().unsqueeze(2).unbind(1)
     area = image_height * image_width * (smallest + (largest - smallest) * uniform[:, :-1, 0])
@@ -243,7 +226,6 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
 
 
 def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
-    """Write sizes and pixels of all images to a folder, see `kept_folder`."""
     own = is_own(manifest.name)
     headers = _all_read(manifest, partial(_header, own=own))
     _refuse_shared(manifest)
@@ -293,10 +275,7 @@ def _all_read(manifest: Manifest, read: Callable, *others: np.ndarray) -> list:
 
 
 def _refuse_shared(manifest: Manifest) -> None:
-    """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy.
-
-    Official sets are taken as they were published, and where nothing is scored a copy does no harm.
-    """
+    """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy."""
     if not is_own(manifest.name) or not manifest.labelled:
         return
     contents = _all_read(manifest, lambda path: hashlib.sha256(Path(path).read_bytes()).digest())

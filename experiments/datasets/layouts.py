@@ -26,29 +26,17 @@ OMNIGLOT_SIZE = 28  # pixels; the drawings are 105 x 105
 
 @dataclass(frozen=True)
 class Annotations:
-    """What a layout says, in its own order and numbering.
+    """What a layout says, in its own order and numbering."""
 
-    Attributes:
-        source: the file that holds the labels, for error messages.
-        images: uint8 array (N, H, W) or a list of N paths.
-        class_ids: (N,) class numbers; official sets keep theirs.
-        parts: (N,) "train", "test", "query" or "gallery".
-        class_names: name of every class the layout declares, by number.
-        open_set: training and test classes are different ones.
-        own_name: what the reader's own images are called; empty for the official sets.
-        notes: lines on how the annotations came about, for `data check`.
-        labelled: False where nothing says which images belong together, so that each is a class of its own.
-    """
-
-    source: Path
-    images: np.ndarray | list[Path] | list[str]
-    class_ids: np.ndarray
-    parts: np.ndarray
-    class_names: dict[int, str]
-    open_set: bool = True
-    own_name: str = ""
-    notes: tuple[str, ...] = ()
-    labelled: bool = True
+    source: Path  # the file that holds the labels, for error messages
+    images: np.ndarray | list[Path] | list[str]  # uint8 (N, H, W), or N paths
+    class_ids: np.ndarray  # (N,) class numbers; official sets keep theirs
+    parts: np.ndarray  # (N,) "train", "test", "query" or "gallery"
+    class_names: dict[int, str]  # of every class the layout declares
+    open_set: bool = True  # training and test classes are different ones
+    own_name: str = ""  # what the reader's own images are called
+    notes: tuple[str, ...] = ()  # how the annotations came about, for `data check`
+    labelled: bool = True  # False where nothing says which images belong together: each is a class of its own
 
 
 def read_cub(root: Path) -> Annotations:

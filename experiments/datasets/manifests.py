@@ -32,53 +32,33 @@ OFFICIAL = {
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """A labelled image collection with a train and a test part.
+    """A labelled image collection with a train and a test part."""
 
-    Attributes:
-        name: "glyphs", "symbols", "omniglot", "mnist", "cub", "cars", "sop", "inshop", one of the latter with
-            "-subset", or, for the reader's own images, the folder's or the CSV file's name and the start of the digest,
-            "birds@1a2b3c4d".
-        images: uint8 array (N, H, W) or (N, H, W, 3), or a tuple of N file paths.
-        labels: (N,) int64, contiguous: training classes 0..C_train-1, then test classes. Only "mnist", whose ten
-            classes are in both parts, has the same labels 0..9 in both.
-        split: (N,) str, "train" or "test".
-        is_query: (N,) bool, test images that search; all of them unless the set defines queries.
-        is_gallery: (N,) bool, test images that are searched; likewise.
-        class_names: one name per label.
-        corrupted: sorted indices of the training images whose label was replaced by `label_noise`.
-        labelled: False for the reader's own images without labels: each is then a class of its own, and nothing can be
-            scored.
-    """
-
+    # of DRAWN or OFFICIAL, one of the latter with "-subset", or, of the reader's own images, "birds@1a2b3c4d"
     name: str
-    images: np.ndarray | tuple[str, ...]
+    images: np.ndarray | tuple[str, ...]  # uint8 array (N, H, W) or (N, H, W, 3), or N file paths
+    # (N,) int64, contiguous: training classes 0..C_train-1, then test classes; of "mnist" 0..9 in both parts
     labels: np.ndarray
-    split: np.ndarray
-    is_query: np.ndarray
-    is_gallery: np.ndarray
-    class_names: tuple[str, ...]
-    corrupted: np.ndarray
-    labelled: bool = True
+    split: np.ndarray  # (N,) str, "train" or "test"
+    is_query: np.ndarray  # (N,) bool, test images that search; all of them unless the set defines queries
+    is_gallery: np.ndarray  # (N,) bool, test images that are searched; likewise
+    class_names: tuple[str, ...]  # one name per label
+    corrupted: np.ndarray  # sorted indices of the training images whose label was replaced by `label_noise`
+    labelled: bool = True  # False: each image is a class of its own, and nothing can be scored
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def num_train_classes(self) -> int:
-        """Number of training classes; training labels are 0..num_train_classes-1."""
+        """Training labels are 0..num_train_classes-1."""
         return int(self.labels[self.split == "train"].max()) + 1
 
     def indices(self, split: str) -> np.ndarray:
         """Positions (int64, ascending) of the images of "train", "test", "query" or "gallery"."""
-        masks = {
-            "train": self.split == "train",
-            "test": self.split == "test",
-            "query": self.is_query,
-            "gallery": self.is_gallery,
-        }
-        if split not in masks:
-            raise ValueError(f"split must be one of {', '.join(masks)}, got {split!r}")
-        return np.flatnonzero(masks[split])
+        parts = {"train": self.split == "train", "test": self.split == "test"}
+        parts |= {"query": self.is_query, "gallery": self.is_gallery}
+        return np.flatnonzero(parts[split])
 
     def digest(self) -> str:
         """Hex sha256 of all that determines the content, the same on every machine.
@@ -116,8 +96,7 @@ def load(
     """Read a data set.
 
     Args:
-        name: "glyphs", "symbols", "omniglot", "mnist", "cub", "cars", "sop", "inshop"; with "-subset" for a partial
-            copy; "folder:PATH" or "manifest:FILE.csv" for the reader's own images (see own_images.py).
+        name: as in `Manifest`, or "folder:PATH" or "manifest:FILE.csv" for the reader's own images (see own_images.py).
         root: folder that holds the data sets and from which a PATH counts, default `data_root()`.
         label_noise: fraction of the training images, 0 <= label_noise < 1, that get the label of a uniformly random
             other training class; which ones is in `Manifest.corrupted`.
@@ -130,11 +109,9 @@ def load(
     """
     if not 0 <= label_noise < 1:
         raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
-    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
-        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     base = str(name).removesuffix("-subset")
     if name in DRAWN:
-        manifest = _drawn(name, 24 if images_per_class is None else images_per_class)
+        manifest = _drawn(name, images_per_class or 24)
     elif not is_own(name) and base not in OFFICIAL:
         raise ValueError(
             f"unknown data set {name!r}; there are {', '.join(DRAWN)}, {', '.join(OFFICIAL)}, each of the latter also "
@@ -168,8 +145,6 @@ def is_own(name: str) -> bool:
 
 def check(name: str, root: str | Path | None = None) -> str:
     """A table of what is there under a name, with or without "-subset": counts, class sizes, digest, official or not.
-
-    For the reader's own images it also says how they were split and what was ignored.
 
     Raises what `load` raises, except for counts that differ from the official ones.
     """

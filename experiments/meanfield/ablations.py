@@ -1,12 +1,8 @@
-"""Notebooks 33 to 37: the dimension, beta and delta, the batch size, alpha and the regulariser.
-
-They are Figs 2, 3 and 5 and Tables 8 to 13 of the paper.
-
-One thing varies, the rest is the paper's setting. At quick and small a run is a head on features computed once.
-"""
+"""Notebooks 33 to 37: the dimension, beta and delta, the batch size, alpha and the regulariser, each alone (Figs 2, 3
+and 5, Tables 8 to 13)."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -32,13 +28,12 @@ EPOCHS = {"quick": {"steps": 0, "epochs": 2}, "small": {"steps": 0, "epochs": 4}
 by_epochs = functools.partial(meanfield_study, shared=PROFILES | EPOCHS)
 
 
-def _levels(names: Iterable[str], params: Any, levels: Mapping[str, Mapping[str, Any]]) -> list[RunSpec]:
-    """Some methods at every level: {setting: what their runs have otherwise}. An untrained network stands before them
-    once."""
-    names = list(names)
-    specs = every_run([name for name in names if name == "untrained"], params)
+def _levels(names: Sequence[str], params: Any, levels: Mapping[str, Mapping[str, Any]]) -> list[RunSpec]:
+    """Some methods at every level: {setting: what their runs have otherwise}; an untrained network once before them."""
+    trained = [name for name in names if name != "untrained"]
+    specs = every_run(["untrained"] * ("untrained" in names), params)
     for setting, how in levels.items():
-        specs += every_run([name for name in names if name != "untrained"], params, setting=setting, **how)
+        specs += every_run(trained, params, setting=setting, **how)
     return specs
 
 
@@ -53,8 +48,8 @@ def ablation_dim(params: Any) -> list[RunSpec]:
 
 
 def dim_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
-    """The rows of the runs. The column `dim`, which tells tables of different comparisons apart, is that of the
-    parameters in all of them: the dimension is what is compared here, and the setting says it."""
+    """The rows of the runs. The column `dim`, which tells comparisons apart, is that of the parameters in all of them:
+    the setting says the dimension."""
     table = results.tidy(finished, params)
     return table.assign(dim=table["dim"].where(table["dim"] == 0, params.embedding_size))
 
@@ -99,8 +94,8 @@ def ablation_regularizer(params: Any) -> list[RunSpec]:
 
 
 def regularizers_of(run: RunResult, params: Any) -> list:
-    """Of a run without a regulariser its value, at the start and after it; how far its mean fields, and the proxies of
-    ProxyAnchor, lie from the mean embeddings of their classes; the same of fields that are solved for."""
+    """Of a run without a regulariser its value, at the start and after it; how far its mean fields, the proxies of
+    ProxyAnchor, and fields that are solved for lie from the mean embeddings of their classes."""
     plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
     if not (plain or run.spec.method == "ProxyAnchor"):
         return []
@@ -144,8 +139,8 @@ def solved_fields_of(run: RunResult) -> dict[str, float]:
 
 @measurement("meanfield.fields")
 def fields_of(run: RunResult, plain: bool) -> dict[str, float]:
-    """How far the mean fields of a finished run lie from the mean embeddings of their classes, `field_offset`, the
-    `regularizer`, and what it was `before` the first step; not plain: of proxies, `field_offset` alone."""
+    """`field_offset` and `regularizer` of a run's mean fields, and what the latter was `before` the first step; not
+    plain: of proxies, `field_offset` alone."""
     manifest, embeddings, labels = training_embeddings(run)
     loss: Any = trained_loss(run, manifest, embeddings.shape[1])
     fields: Any = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]  # type: ignore[index]

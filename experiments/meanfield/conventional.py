@@ -1,7 +1,6 @@
 """Notebooks 32 and 39: the traditional protocol (Tables 2 and 14, Figs 4 and 6), evaluated after every epoch.
 
-Every run keeps all its evaluations: the epoch of the best one is what the paper's tables have beside MAP@R. Both are
-chosen on the test images, as there; the last evaluation stands beside them.
+The best MAP@R and its epoch are chosen on the test images, as in the paper; the last evaluation stands beside them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,10 +32,9 @@ def curve_options(params: Params) -> dict:
 
 def conventional(params: Any) -> list[RunSpec]:
     """Table 2, and ProxyAnchor once more with the learning rate of mean fields: convergence may be a matter of it."""
-    specs = every_run(params.methods, params, **curve_options(params))
+    specs, options = every_run(params.methods, params, **curve_options(params)), curve_options(params)
     if "ProxyAnchor" in params.methods:
-        rate = {"setting": MATCHED, "loss_lr": {"*": FIELD_LR}}
-        specs += every_run(["ProxyAnchor"], params, **rate, **curve_options(params))
+        specs += every_run(["ProxyAnchor"], params, setting=MATCHED, loss_lr={"*": FIELD_LR}, **options)
     return specs
 
 
@@ -82,12 +80,8 @@ def curve_measures(run: RunResult) -> dict[str, dict[str, float]]:
 def curve_table(finished: Iterable[RunResult], params: Params) -> pd.DataFrame:
     """The rows of the runs, and what `curve_measures` finds in their evaluations."""
     finished = list(finished)
-    measurements = [
-        scored(run, values, setting)
-        for run in finished
-        if run.spec.keep_history
-        for setting, values in curve_measures(run).items()
-    ]
+    kept = [(run, curve_measures(run)) for run in finished if run.spec.keep_history]
+    measurements = [scored(run, values, setting) for run, of_run in kept for setting, values in of_run.items()]
     return with_measured(finished, measurements, params)
 
 

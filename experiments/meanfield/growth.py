@@ -1,8 +1,5 @@
-"""What the losses cost as the data grow, the whole data in one batch: pairs of samples against samples and classes.
-
-Seconds are of a forward and backward pass on random embeddings. All losses and sizes take turns in one process, so that
-whatever else the machine does falls on all alike; only exponents and ratios are compared.
-"""
+"""What a forward and backward pass of the losses costs as the data grow, the whole data in one batch: pairs of samples
+against samples and classes. All take turns, see timing.py; only exponents and ratios are compared."""
 
 from collections.abc import Iterable
 

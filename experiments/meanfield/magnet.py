@@ -25,6 +25,7 @@ from experiments.studies import study_rows
 from experiments.study import Study
 
 CRITICAL = 1 / 3  # T_c / J
+TEMPERATURES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)
 ALPHAS = (0.01, 20.0)  # of MFCWMS: the paper's, and its choice for a transformer
 SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
 # How far the centres of classes scatter about a common direction: apart they fulfil the constraint of Eq. 7, d > m_N
@@ -34,13 +35,11 @@ CENTERS = {"apart": 100.0, "crowded": 0.6}
 
 def langevin(x: Tensor) -> Tensor:
     """coth x - 1 / x, the mean cosine of a spin with a field; x >= 0, float64."""
-    small = x < 1e-3
-    safe = x.masked_fill(small, 1.0)
-    return torch.where(small, x / 3, 1 / safe.tanh() - 1 / safe)
+    return torch.where(x < 1e-3, x / 3, 1 / x.tanh() - 1 / x)
 
 
 def order_parameter(temperature: float) -> float:
-    """The largest solution of M = L(M / T), by bisection; 0 from T_c on."""
+    """The largest solution of M = L(M / T); 0 from T_c on."""
     if temperature >= CRITICAL:
         return 0.0
     low, high = torch.tensor([1e-9, 1.0], dtype=torch.float64)
@@ -107,14 +106,10 @@ def field_offset(fields: Tensor, embeddings: Tensor, labels: Tensor) -> float:
 
 
 def best_fields(
-    embeddings: Tensor,
-    labels: Tensor,
-    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-    steps: int = 100,
-    start: Tensor | None = None,
+    embeddings: Tensor, labels: Tensor, loss: Callable[..., Tensor], steps: int = 100, start: Tensor | None = None
 ) -> Tensor:
-    """Mean fields (C, D) that minimise loss(embeddings, labels, fields) for fixed embeddings; start: fields to begin
-    with, None: the class means."""
+    """Mean fields (C, D) that minimise loss(embeddings, labels, fields); start: fields to begin with, None: the class
+    means."""
     fields = (class_means(embeddings, labels) if start is None else start.clone()).requires_grad_()
     optimizer = torch.optim.LBFGS([fields], max_iter=steps, line_search_fn="strong_wolfe")
 
@@ -132,20 +127,14 @@ def loss_pairs() -> dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]
     """{name: (loss(embeddings, labels, mean fields), loss(embeddings, labels))} as printed, Eq. 8 and Eq. 6 for MFCont,
     Eq. 10 and Eq. 9 for MFCWMS at ALPHAS. Values differ by constants, those of a class with itself and of mean fields
     among one another."""
-    options: dict[str, Any] = MARGINS
-    pairs: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
-        "MFCont": (
-            partial(losses.mean_field_contrastive, **options, averaging="paper"),
-            partial(losses.class_balanced_contrastive, **options),
-        )
+    contrastive = losses.mean_field_contrastive, losses.class_balanced_contrastive
+    similarity = losses.mean_field_class_wise_multi_similarity, losses.class_wise_multi_similarity
+    cases: dict[str, tuple[Any, dict[str, Any]]] = {"MFCont": (contrastive, MARGINS)}
+    cases |= {f"MFCWMS;alpha={alpha:g}": (similarity, SHARPNESS | {"alpha": alpha}) for alpha in ALPHAS}
+    return {
+        name: (partial(with_fields, **options, averaging="paper"), partial(with_samples, **options))
+        for name, ((with_fields, with_samples), options) in cases.items()
     }
-    for alpha in ALPHAS:
-        options = dict(SHARPNESS, alpha=alpha)
-        pairs[f"MFCWMS;alpha={alpha:g}"] = (
-            partial(losses.mean_field_class_wise_multi_similarity, **options, averaging="paper"),
-            partial(losses.class_wise_multi_similarity, **options),
-        )
-    return pairs
 
 
 def gradient_cosines(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
@@ -163,30 +152,27 @@ def gradient_cosines(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
 def magnet_table(params: Any) -> pd.DataFrame:
     """The order parameter against temperature, by mean field and by Monte Carlo; then, of embeddings, offsets of the
     best mean fields and what the approximation costs, against spread and samples per class."""
-    common: dict[str, Any] = {"metric": "order_parameter"}
-    rows = [
-        common | {"method": "mean field", "setting": f"T={temperature:g}", "value": order_parameter(temperature)}
+    names = ("method", "setting", "seed", "metric", "value")
+    rows: list[tuple] = [
+        ("mean field", f"T={temperature:g}", 0, "order_parameter", order_parameter(temperature))
         for temperature in params.temperatures
     ]
     temperatures = torch.tensor(params.temperatures, dtype=torch.float64)
     for spins in params.spins:
-        order_parameters = simulate(spins, temperatures, params.sweeps, params.seeds)
-        rows += [
-            common | {"method": "Monte Carlo", "setting": f"N={spins};T={temperature:g}", "seed": chain, "value": value}
-            for temperature, chains in zip(params.temperatures, order_parameters.tolist())
-            for chain, value in enumerate(chains)
-        ]
+        order_parameters = simulate(spins, temperatures, params.sweeps, params.seeds).tolist()
+        for temperature, chains in zip(params.temperatures, order_parameters):
+            setting = f"N={spins};T={temperature:g}"
+            rows += [("Monte Carlo", setting, chain, "order_parameter", value) for chain, value in enumerate(chains)]
     cases = [(spread, SAMPLES) for spread in params.spreads] + [(SPREAD, samples) for samples in params.samples]
     for centers, (spread, samples), seed in itertools.product(CENTERS, dict.fromkeys(cases), range(params.seeds)):
         embeddings, labels = classes_of(centers, spread, samples, seed)
         cosines = gradient_cosines(embeddings, labels)
         for name, (loss, _) in loss_pairs().items():
             cell = tables.Cell.read(f"{name};centers={centers};spread={spread:g};samples={samples}")
-            at = {"method": cell.method, "setting": cell.setting, "seed": seed}
             offset = field_offset(best_fields(embeddings, labels, loss), embeddings, labels)
-            rows.append(at | {"metric": "gradient_cosine", "value": cosines[name]})
-            rows.append(at | {"metric": "field_offset", "value": offset})
-    return study_rows(params, rows)
+            for metric, value in (("gradient_cosine", cosines[name]), ("field_offset", offset)):
+                rows.append((cell.method, cell.setting, seed, metric, value))
+    return study_rows(params, [dict(zip(names, row)) for row in rows])
 
 
 def curves(table: pd.DataFrame, metric: str, x: str, **fixed: str | float) -> dict[str, tuple]:
@@ -208,10 +194,7 @@ Magnet = Study(
     "30_meanfield_magnet",
     parameters(  # `seeds` is the number of Monte-Carlo chains and of drawn sets of embeddings
         spins=(tuple[Count, ...], (10, 100, 1000)),  # N
-        temperatures=(  # T / J
-            tuple[Positive, ...],
-            (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6),
-        ),
+        temperatures=(tuple[Positive, ...], TEMPERATURES),  # T / J
         sweeps=Count,  # of each chain after as many again that are thrown away
         spreads=(tuple[Positive, ...], (0.05, 0.1, 0.2, 0.4, 0.8)),  # root mean square distance from a class's centre
         samples=(tuple[Count, ...], (2, 5, 20, 80)),  # per class

@@ -1,7 +1,7 @@
 """The methods of "Mean Field Theory in Deep Metric Learning": three mean field losses, and the pair losses of two.
 
-Mean fields learn at the published rate of 0.2 at every profile. They are drawn from N(0, 1), so that a step of AdamW
-turns one by about a fifth of its length; proxies have rates and norms of their own (see `methods.BASELINES`).
+Mean fields learn at the published rate of 0.2 at every profile: drawn from N(0, 1), AdamW turns them by about a fifth
+of their length in a step.
 """
 
 import functools
@@ -93,16 +93,14 @@ def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **option
     )
 
 
-OWN: dict[str, Method] = {
-    method.name: method
-    for method in (
-        _own("MFCont", "MeanFieldContrastiveLoss", _MARGIN_RANGES, "#B2182B", **MARGINS),
-        _own("MFCWMS", "MeanFieldClassWiseMultiSimilarityLoss", _SHARPNESS_RANGES, "#2D004B", **SHARPNESS),
-        _own("MFNCA", "MeanFieldNCALoss", {"alpha": Range(2, 200, log=True)}, "#1B7837", alpha=18.0),
-        _own("Cont", "ClassBalancedContrastiveLoss", _MARGIN_RANGES, "#F4A582", **MARGINS),
-        _own("CWMS", "ClassWiseMultiSimilarityLoss", _SHARPNESS_RANGES, "#B2ABD2", **SHARPNESS),
-    )
-}
+_OWN = (
+    _own("MFCont", "MeanFieldContrastiveLoss", _MARGIN_RANGES, "#B2182B", **MARGINS),
+    _own("MFCWMS", "MeanFieldClassWiseMultiSimilarityLoss", _SHARPNESS_RANGES, "#2D004B", **SHARPNESS),
+    _own("MFNCA", "MeanFieldNCALoss", {"alpha": Range(2, 200, log=True)}, "#1B7837", alpha=18.0),
+    _own("Cont", "ClassBalancedContrastiveLoss", _MARGIN_RANGES, "#F4A582", **MARGINS),
+    _own("CWMS", "ClassWiseMultiSimilarityLoss", _SHARPNESS_RANGES, "#B2ABD2", **SHARPNESS),
+)
+OWN: dict[str, Method] = {method.name: method for method in _OWN}
 METHODS = BASELINES | OWN
 LABELS = {
     "alpha": "sharpness α of the attraction",
@@ -116,13 +114,8 @@ NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 # So the paper calls what we have; its ProxyNCA is the form of MLRC, of which ProxyNCA++ is the current one, and its MS
 # has no miner, which our MultiSimilarity has
-PRINTED = {
-    "ProxyAnch.": "ProxyAnchor",
-    "ProxyNCA": "ProxyNCA++",
-    "MS+Miner": "MultiSimilarity",
-    "Cont.": "Cont",
-    "MFCont.": "MFCont",
-}
+PRINTED = {"ProxyAnch.": "ProxyAnchor", "ProxyNCA": "ProxyNCA++", "MS+Miner": "MultiSimilarity"}
+PRINTED |= {"Cont.": "Cont", "MFCont.": "MFCont"}
 EXPERIMENTS = {  # the notebook that repeats a published table
     **dict.fromkeys(("Table 1", *(f"Table {number} (supp)" for number in range(3, 8))), "31_meanfield_mlrc"),
     "Table 2": "32_meanfield_conventional",
@@ -184,9 +177,8 @@ def training(params: Params) -> dict[str, Any]:
 
 def specs_of(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
     """A spec per method, as `spec_of`; what is said of training changes nothing of an untrained network."""
-    return [
-        spec_of(method, params, **(training(params) | how if method.loss else {})) for method in pick(METHODS, names)
-    ]
+    how = training(params) | how
+    return [spec_of(method, params, **(how if method.loss else {})) for method in pick(METHODS, names)]
 
 
 def every_run(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:

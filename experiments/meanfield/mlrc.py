@@ -1,8 +1,5 @@
-"""Notebooks 31 and 38: the protocol of "A Metric Learning Reality Check" (Tables 1, 3 to 7 and 15).
-
-Below the profile paper it is the same protocol, four folds of the training classes and the models of best validation
-MAP@R, with fewer steps and without a search, or with one of `search_trials` trials.
-"""
+"""Notebooks 31 and 38: the protocol of "A Metric Learning Reality Check" (Tables 1, 3 to 7 and 15), below the profile
+paper with fewer steps and without a search, or with one of `search_trials` trials."""
 
 import functools
 from typing import Any
@@ -40,8 +37,8 @@ def nca(params: Any) -> list[RunSpec]:
     """Table 15: ProxyNCA++, MFNCA, and ProxyNCA++ that starts in MFNCA's directions and turns as fast: its proxies are
     an eighth as long, and so is their rate."""
     searched = specs_of(("untrained", "ProxyNCA++", "MFNCA"), params, **_evaluations(params))
-    rate = {"setting": SAME_RATE, "loss_lr": {"*": FIELD_LR / 8}}
-    alike = specs_of(["ProxyNCA++"], params, **rate, **_evaluations(params))
+    rate = {"*": FIELD_LR / 8}
+    alike = specs_of(["ProxyNCA++"], params, setting=SAME_RATE, loss_lr=rate, **_evaluations(params))
     return expand_seeds([spec for spec, _ in search_each(searched, METHODS, params)] + alike, params)
 
 

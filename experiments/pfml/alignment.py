@@ -90,7 +90,7 @@ Alignment = pfml_study(
     parameters(
         FieldOptions,
         methods=tuple[str, ...],
-        variants=Annotated[tuple[Literal[tuple(OTHERWISE)], ...], MAY_BE_EMPTY],
+        variants=Annotated[tuple[Literal[tuple(OTHERWISE)], ...], MAY_BE_EMPTY],  # type: ignore[misc]
         point_sets=(Count, 5),
         protocol=str,
         search_trials=Whole,
