@@ -113,21 +113,8 @@ def test_test_crops_are_torchvision_centre_crops(files):
     assert torch.equal(enlarged, reference.center_crop(reference.resize(decoded(files.images[2]), 30), [30, 30]))
 
 
-<<<<<<< HEAD
-def test_arguments_are_checked(files):
-    store = images.open_images(files)
-    with pytest.raises(ValueError, match="short_side must be at least 1 pixel, got 0"):
-        images.open_images(files, short_side=0)
-=======
-def test_plain_batches_are_the_images(glyphs, files):
-    batch = images.plain_batch(images.open_images(glyphs), torch.tensor([4, 0]))
-    np.testing.assert_array_equal(batch[:, 0], glyphs.images[[4, 0]])
-    with pytest.raises(ValueError, match="plain_batch needs a set whose images have one size"):
-        images.plain_batch(images.open_images(files), torch.tensor([0]))
-
-
 def test_a_crop_larger_than_the_image_is_refused(files):
->>>>>>> 547fec907c6e7af8c4c30b9085b08f95f04a6aa4
+    store = images.open_images(files)
     with pytest.raises(ValueError, match="resize must be at least size = 16, got 8"):
         images.test_batch(images.open_images(files), [0], 16, resize=8)
 
