@@ -114,7 +114,6 @@ def test_test_crops_are_torchvision_centre_crops(files):
 
 
 def test_a_crop_larger_than_the_image_is_refused(files):
-    store = images.open_images(files)
     with pytest.raises(ValueError, match="resize must be at least size = 16, got 8"):
         images.test_batch(images.open_images(files), [0], 16, resize=8)
 
