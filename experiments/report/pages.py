@@ -70,9 +70,9 @@ def robust_cell(claim_id: str) -> str:
 
 
 def verdict_table(claim_ids: Iterable[str]) -> str:
-    short = claims.short_statements()
+    short = {row["claim_id"]: cell(row["short"]) for row in claims.rows_of("short_claims.csv")}
     makers = (verdict_cell, effect_cell, robust_cell)
-    rows = [(f"{name} {cell(short[name])}", *(make(name) for make in makers)) for name in claim_ids]
+    rows = [(f"{name} {short[name]}", *(make(name) for make in makers)) for name in claim_ids]
     return table(("claim", "verdict (k of n)", "least favourable effect [95 % CI]", "robust"), rows)
 
 
@@ -92,13 +92,13 @@ def ledger_table() -> str:
 
 
 def matrix_table() -> str:
-    lines, short = verdicts.lines(), claims.short_statements()
+    lines, short = verdicts.lines(), {row["claim_id"]: cell(row["short"]) for row in claims.rows_of("short_claims.csv")}
     other = lines[(lines["decides"] == "yes") & (lines["role"] != "named") & (lines["verdict"] != Verdict.NOT_RUN)]
     rows = []
     for claim_id, word in verdicts.here().items():
         own = other[other["claim_id"] == claim_id]
         elsewhere = [f"{MARKS[line.verdict]} {stored.data_in_words(line.dataset)}" for line in own.itertuples()]
-        rows.append((claim_id, cell(short[claim_id]), MARKS[word], ", ".join(elsewhere)))
+        rows.append((claim_id, short[claim_id], MARKS[word], ", ".join(elsewhere)))
     return table(("claim", "in short", "verdict", "on data that it does not name"), rows)
 
 
