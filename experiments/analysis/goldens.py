@@ -32,9 +32,6 @@ ROUNDING = 1e-3  # of a value that training does not reach, what another process
 TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrained network
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def folder() -> Path:
     return repository_root() / "tests" / "golden"
 
@@ -105,9 +102,6 @@ def means(table: pd.DataFrame, metrics: Iterable[str] = METRICS) -> pd.DataFrame
     kept = last[last["metric"].isin([*metrics])]
     kept = last if kept.empty else kept
     return kept.groupby(IDENTITY, as_index=False).agg(value=("value", "mean"), seeds=("value", "size"))
-
-
-# --- tolerances -------------------------------------------------------------------------------------------------------
 
 
 def deviations(repeats: list[pd.DataFrame], early: Collection[str] = ()) -> "pd.Series[float]":

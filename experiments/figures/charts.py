@@ -29,9 +29,6 @@ MANY = 10  # from so many seeds on the interval says it, and circles would cover
 SHARES = ("label_noise",)  # settings that are fractions and shown in percent
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
 def dots(
     table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | None = None, *, names: Names = PLAIN
 ) -> Figure:
@@ -267,9 +264,6 @@ def _statistics(rows: pd.DataFrame) -> str:
     unit = "repetitions" if set(rows["dataset"]) == {tables.SYNTHETIC} else "seeds"
     single = " and single runs" if counts.min() < MANY else ""
     return f"means{interval}{single}, n = {n} {unit}"
-
-
-# --- lines ------------------------------------------------------------------------------------------------------------
 
 
 def lines(

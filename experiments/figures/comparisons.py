@@ -118,8 +118,6 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
     return described(figure, f"Ranking of methods by {metric}, a panel per data set: {listed(data)}.")
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------------
-
 _LOOKS: dict[str, tuple[str, str]] = {  # verdict -> its colour, for colour-blind readers, and the mark that says it too
     Verdict.SUPPORTED: ("#009E73", "+"),
     Verdict.IN_PART: ("#8FD4B9", "(+)"),

@@ -20,9 +20,6 @@ RIGHT, WRONG = "#1B8A3A", "#C1272D"
 Rows = list[list[np.ndarray]]
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
-
-
 def sample_images(dataset: str, classes: int, per_class: int) -> tuple[Rows, list[str]]:
     """At most `classes` randomly drawn training classes for `samples`: (rows of images, class names).
 
@@ -91,9 +88,6 @@ def thumbnails(manifest: manifests.Manifest, indices: np.ndarray, short_side: in
         image.thumbnail((2 * short_side, short_side))
         images.append(np.asarray(image))
     return images
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
