@@ -1,5 +1,4 @@
-"""Charts that put many comparisons side by side: growth with size, theirs against ours, gains with their
-intervals, ranks on several data sets, the verdicts of all claims."""
+"""Charts that put many comparisons side by side: growth, theirs against ours, gains, ranks, all verdicts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -134,7 +133,7 @@ _LOOKS: dict[str, tuple[str, str]] = {  # verdict -> its colour, for colour-blin
 SHADES = {word: shade for word, (shade, _) in _LOOKS.items()}  # in the order of figures and counts
 MARKS = {word: mark for word, (_, mark) in _LOOKS.items()}
 COUNTED = (*DECIDED, Verdict.INCONCLUSIVE)  # whose comparisons have outcomes that mean something
-ALWAYS = (*DECIDED, Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
+ALWAYS = (*COUNTED, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
 
 
 def verdict_squares(verdicts: pd.DataFrame) -> Figure:

@@ -59,9 +59,8 @@ def arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None:
 
 
 def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
-    """Samples and proxies in the plane, a panel per state: {title: points (N, 2), labels (N,) 0, 1, ..., converged and
-    next (C, M, 2)}. Dots are samples in the colour of their class, squares its converged proxies, circles those of the
-    next problem."""
+    """Samples (dots) and proxies, converged (squares) and of the next problem (circles), in the colours of classes, a
+    panel per state: {title: points (N, 2), labels (N,) 0, 1, ..., converged and next (C, M, 2)}."""
     states = {title: {name: np.asarray(array) for name, array in state.items()} for title, state in states.items()}
     with panels(len(states), 3.4, 7.4, most=2, extra=0.4) as (figure, axes):
         for axis, (title, state) in zip(axes, states.items()):
