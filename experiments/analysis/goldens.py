@@ -98,10 +98,8 @@ def means(table: pd.DataFrame, metrics: Iterable[str] = METRICS) -> pd.DataFrame
 
 
 def deviations(repeats: list[pd.DataFrame], early: Collection[str] = ()) -> "pd.Series[float]":
-    """The standard deviation of each golden value that varies from repeat to repeat, pooled, by IDENTITY.
-
-    repeats: the golden values of one seed, once per repeat. early: methods that stop early.
-    """
+    """The standard deviation of each golden value that varies from repeat to repeat, pooled, by IDENTITY. repeats: of
+    one seed, once per repeat. early: methods that stop early."""
     if not repeats:
         return pd.Series(dtype=float)
     variances = pd.concat([table.set_index(IDENTITY)["value"] for table in repeats], axis=1).var(axis=1, ddof=1)

@@ -40,17 +40,9 @@ def tidy(runs: Iterable, params: Any) -> pd.DataFrame:
 
 def _labels(run: "RunResult | Scored", params: Any) -> dict:
     """What a table says of a run beside its numbers: its context, method, setting and seed."""
-    return {
-        "experiment": params.notebook,
-        "profile": params.profile,
-        "dataset": run.dataset,
-        "backbone": run.spec.backbone,
-        "dim": run.spec.embedding_size or 0,
-        "protocol": run.spec.protocol,
-        "method": run.spec.method,
-        "setting": run.spec.setting,
-        "seed": run.spec.seed,
-    }
+    where = {"experiment": params.notebook, "profile": params.profile, "dataset": run.dataset}
+    where |= {"backbone": run.spec.backbone, "dim": run.spec.embedding_size or 0}
+    return where | {name: getattr(run.spec, name) for name in ("protocol", "method", "setting", "seed")}
 
 
 def hits(runs: Iterable, params: Any) -> pd.DataFrame:

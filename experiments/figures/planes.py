@@ -18,12 +18,9 @@ def field(
     points: np.ndarray,
     titles: tuple[str, str, str],
 ) -> Figure:
-    """Potentials on a grid of the plane, a panel each, with force arrows and the points that make them.
-
-    x (W,), y (H,): the grid. potentials: {title: (H, W)}; colours end at their 2 % and 98 % quantiles. forces:
-    {title: (H, W, 2)}, thinned to 15 arrows a side; their length grows with the logarithm of the force, which spans
-    many orders. points (N, 2). titles: of x, y and the colour bar.
-    """
+    """Potentials {title: (H, W)} on a grid x (W,), y (H,), a panel each, with force arrows {title: (H, W, 2)} and the
+    points (N, 2) that make them. Colours end at the 2 % and 98 % quantiles; the length of arrows grows with the
+    logarithm of the force, which spans many orders. titles: of x, y and the colour bar."""
     import seaborn
 
     width = min(WIDTH, 4.5 * len(potentials))

@@ -51,7 +51,7 @@ def drift(folder: Path, names: Iterable[str]) -> pd.DataFrame:
 
 
 def summary(folder: Path) -> pd.DataFrame:
-    """What the executed notebooks of a build folder took, and the rows of their tables; FileNotFoundError: it has none."""
+    """What the executed notebooks of a build folder took, and the rows of their tables; FileNotFoundError: none."""
     rows = []
     for path in sorted(folder.glob("*.ipynb")):
         seconds = read_json(path, "remove it and `make results`")["metadata"]["papermill"]["duration"]
