@@ -6,7 +6,7 @@ atomically and only after every row is valid, and read only as they were saved, 
 
 import json
 import platform
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 OWN = "own"  # in results/, what readers' own images or losses gave; an entry of the record of a table of such a loss
-MADE_BY = TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # of a table's record, see `provenance`
+MADE_BY = TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # of a table's record, see `_made_by`
 
 
 def output_folder(profile: str) -> Path:
@@ -61,8 +61,8 @@ def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.Data
         write_text(path, text)
         for part in PARTS[1:]:  # costs and a picture of other numbers
             path.with_suffix(part).unlink(missing_ok=True)
-    renewed = _searched(params, {run.spec.method for run in runs}) | _recorded(runs)  # equal numbers may rest on others
-    made = {name: value for name, value in made.items() if name not in MADE_BY} | renewed
+    # equal numbers may rest on others
+    made = {name: value for name, value in made.items() if name not in MADE_BY} | _made_by(params, runs)
     if cost is not None:
         write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
     seal(path, made)
@@ -118,7 +118,6 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
         "notebook": params.notebook,
         "parameters": params.as_dict(),
         **({OWN: True} if getattr(params, "own", False) else {}),
-        **_searched(params, {run.spec.method for run in finished}),
         **sources.checkout(),
         "versions": sources.versions(),
         "device": " + ".join(sorted({group["device"] for group in groups})) or keys.device_name(),
@@ -126,26 +125,21 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
         "device_type": device_for_training().type,
         "machine": platform.machine(),
         "runs": groups,
-        **_recorded(finished),
     }
 
 
-def _searched(params: Any, methods: Collection[str]) -> dict[str, dict]:
-    """`searches`, where committed searches chose settings of these methods: by method the file, how many trials it has,
-    and its sha256, by which the table is known to rest on that very search."""
-    searches = {}
+def _made_by(params: Any, finished: Sequence) -> dict[str, Any]:
+    """What the finished runs of a table rest on: `searches`, where committed ones chose settings of its methods: by
+    method the file, how many trials it has, and its sha256; `trained_by`, [loss, algorithm, what is trained, version of
+    the code] once each, by which `stored` finds what is outdated; `lines`, the start of the sha256 of each line."""
+    methods, searches = {run.spec.method for run in finished}, {}
     for method, search in params.searches().items() if methods else ():
         if method in methods:
             file, trials = params.search_name(search["method"]), len(search["trials"])
             searches[method] = {"file": file, "trials": trials, "sha256": search["sha256"]}
-    return {SEARCHES: searches} if searches else {}
-
-
-def _recorded(finished: Iterable) -> dict[str, list[list[str]]]:
-    """What names the stored runs of a table: `trained_by`, [loss, algorithm, what is trained, version of the code] once
-    each, by which `stored` finds what is outdated; `lines`, the start of the sha256 of each line. {} without any."""
     lines = {run.line[SUM][:16]: run for run in finished if run.line}
     trained_by = {
         (run.spec.loss or "", run.spec.algorithm, run.spec.train_from or "", run.version) for run in lines.values()
     }
-    return {TRAINED_BY: [list(code) for code in sorted(trained_by)], LINES: sorted(lines)} if lines else {}
+    entries = {SEARCHES: searches, TRAINED_BY: [list(code) for code in sorted(trained_by)], LINES: sorted(lines)}
+    return {name: entry for name, entry in entries.items() if entry}
