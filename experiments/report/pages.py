@@ -41,31 +41,24 @@ def cell(text: str) -> str:
     return "".join(f"\\{letter}" if letter in r"\|*_$[]`~" else letter for letter in escape(text, quote=False))
 
 
-def verdict_cell(claim_id: str) -> str:
-    line = verdicts.deciding()[claim_id]
-    count = f" ({line.k} of {line.n})" if line is not None and line.n else ""
-    return f"{verdicts.here()[claim_id]}{count}" + (", revised" if line is not None and line.revised else "")
-
-
 @functools.cache
 def _checks() -> pd.DataFrame:
     return pd.read_csv(verdicts.paths()["claims"], dtype=str, keep_default_na=False)[[*robustness.CHECKS]]
 
 
-def robust_cell(claim_id: str) -> str:
-    """How many checks of those that could be made keep the verdict."""
-    line = verdicts.deciding()[claim_id]
-    words = [] if line is None else [word for word in _checks().iloc[line.Index] if word]
-    return f"{words.count('yes')}/{len(words)}" if words else ""
+def _verdict(claim_id: str) -> tuple[str, str, str]:
+    """The verdict, the least favourable comparison, and how many of the checks that could be made keep it."""
+    word, line = verdicts.here()[claim_id], verdicts.deciding()[claim_id]
+    if line is None:
+        return word, "", ""
+    counted = f" ({line.k} of {line.n})" * (line.n > 0) + ", revised" * bool(line.revised)
+    checks = [check for check in _checks().iloc[line.Index] if check]
+    return f"{word}{counted}", cell(shown.ours(line)), f"{checks.count('yes')}/{len(checks)}" if checks else ""
 
 
 def verdict_table(claim_ids: Iterable[str]) -> str:
     short = {row["claim_id"]: cell(row["short"]) for row in claims.rows_of("short_claims.csv")}
-    rows = []
-    for name in claim_ids:
-        line = verdicts.deciding()[name]
-        effect = "" if line is None else cell(shown.ours(line))
-        rows.append((f"{name} {short[name]}", verdict_cell(name), effect, robust_cell(name)))
+    rows = [(f"{name} {short[name]}", *_verdict(name)) for name in claim_ids]
     return table(("claim", "verdict (k of n)", "least favourable effect [95 % CI]", "robust"), rows)
 
 
@@ -73,10 +66,10 @@ def ledger_table() -> str:
     rows = []
     for claim_id, row in claims.stated().items():
         line = verdicts.deciding()[claim_id]
-        notebook = catalogue.claims()[claim_id].notebook
-        why = catalogue.claims()[claim_id].not_testable or (line.reason if line is not None else "no runs")
+        test, (verdict, _, robust) = catalogue.claims()[claim_id], _verdict(claim_id)
+        why = test.not_testable or (line.reason if line is not None else "no runs")
         stated = f"{cell(row['statement'])} ({cell(row['where'])})"
-        rows.append((claim_id, stated, verdict_cell(claim_id), robust_cell(claim_id), cell(why), _link(notebook)))
+        rows.append((claim_id, stated, verdict, robust, cell(why), _link(test.notebook)))
     return table(("claim", "the paper says", "verdict (k of n)", "robust", "why open", "nb"), rows)
 
 
@@ -101,8 +94,8 @@ def counts_table() -> str:
     return table(("verdict", "claims", "test fixed before its runs", "which"), rows)
 
 
-def _link(notebook: str, folder: str = "../notebooks/") -> str:
-    return f"[{notebook[:2]}]({folder}{notebook}.ipynb)"
+def _link(notebook: str) -> str:
+    return f"[{notebook[:2]}](../notebooks/{notebook}.ipynb)"
 
 
 @functools.cache

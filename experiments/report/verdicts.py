@@ -44,8 +44,7 @@ def _judged() -> list[tuple[stored.Stored, Judged]]:
 
 @functools.cache
 def lines() -> pd.DataFrame:
-    """Every verdict that results/ allows, as `ledger.ordered` has them: `Judged.verdicts` with label, plain_label and
-    stem."""
+    """Every verdict that results/ allows, as `ledger.ordered` has them."""
     judged, frozen = [], claims.frozen()
     for saved, of_table in _judged():
         # how far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone
@@ -75,9 +74,9 @@ def comparisons() -> pd.DataFrame:
             part = row.compared.part
             stated = {name: getattr(part, name) for name in _STATED} | {"stem": saved.stem}
             rows.append(row._asdict() | stated | {name: str(getattr(row.compared, name)) for name in _SIDES})
-    order = {claim_id: place for place, claim_id in enumerate(claims.stated())}
+    order = [*claims.stated()]
     frame = pd.DataFrame(rows, columns=[*COMPARISON_COLUMNS]).drop_duplicates(ignore_index=True)
-    return frame.sort_values("claim_id", key=lambda of: of.map(order), kind="stable", ignore_index=True)
+    return frame.sort_values("claim_id", key=lambda of: of.map(order.index), kind="stable", ignore_index=True)
 
 
 @functools.cache
