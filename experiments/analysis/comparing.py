@@ -167,8 +167,8 @@ def compared_everywhere(test: ClaimTest, contexts: Callable[[str, bool], Iterabl
         protocols = " + ".join(dict.fromkeys(str(result.context.get("protocol", "")) for result in results))
         compared: list[Comparison] = []
         for result in results:
-            own = {name: result.context.get(name, "") for name in ("dim", "protocol")}
-            compared += [replace(comparison, context=own) for comparison in result.comparisons]
+            where = {name: result.context.get(name, "") for name in ("dim", "protocol")}
+            compared += [replace(comparison, context=where) for comparison in result.comparisons]
         results = [replace(results[0], context=results[0].context | {"protocol": protocols}, comparisons=compared)]
     own = [result for result in results if test.notebook.endswith(result.context.get("experiment") or "?")]
     return own or results

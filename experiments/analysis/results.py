@@ -134,6 +134,5 @@ def without_outcomes(table: pd.DataFrame) -> pd.DataFrame:
 
 def costs(runs: Iterable) -> pd.DataFrame:
     """Seconds of each run. They differ from machine to machine and are only ever compared as ratios."""
-    return pd.DataFrame(
-        {name: getattr(run.spec, name) for name in ("method", "setting", "seed")} | run.cost for run in runs
-    )
+    labels = ("method", "setting", "seed")
+    return pd.DataFrame([{name: getattr(run.spec, name) for name in labels} | run.cost for run in runs])
