@@ -1,9 +1,8 @@
 """What the papers claim, and what the test of a claim is; the tests themselves are in experiments/<paper>/claims.py.
 
 A test is plain data, written down before it is run: what is compared with what, on which metric, in which direction,
-and the smallest effect size of interest (SESOI). Published sizes belong to the published data sets and networks, so a
-test asks for a direction and for a SESOI, not for the printed number. Cells are written as in tables.py; `judging` says
-what numbers allow. Margins never move.
+and the smallest effect size of interest (SESOI). Published sizes belong to the published data sets and networks, so no
+test asks for them. Cells are written as in tables.py; `judging` says what numbers allow. Margins never move.
 """
 
 from __future__ import annotations
@@ -43,35 +42,28 @@ FEATURES = "untrained"  # the method whose rows are the features of the network 
 class Part:
     """One thing a claim says: a subject and the baselines that it is compared with.
 
-    kind: one of `statistics.KINDS`. direction: where the subject is claimed to lie, "higher" or "lower"; "flat" for an
-        equivalence.
-    smallest_effect: the SESOI, in the unit of the metric, percent when `relative`. margin: in the same unit.
     about: "training": trained networks, which must have learned and had an equal tuning budget; "features": what is
         measured before any training; "cost": ratios of times, which are of this machine; "study": mathematics without
         images.
-    on: the data sets that the part speaks of, by their short names; empty: all.
     may_fail: the side that is claimed to lie behind need not have learned, as a setting that "fails".
-    control: ours, not what the paper's sentence states: it is shown and never decides.
     precondition: the claim says nothing where it does not hold; it decides nothing else.
-    identity: an exact statement that the definitions imply, so that it only checks the code.
-    interpretation: which of several things that the sentence may mean.
     """
 
-    kind: str
+    kind: str  # one of `statistics.KINDS`
     subject: Expression
     baselines: tuple[Expression, ...]
     metric: str
-    direction: str
-    smallest_effect: float = 0.0
-    margin: float = 0.0
+    direction: str  # where the subject is claimed to lie, "higher" or "lower"; "flat" for an equivalence
+    smallest_effect: float = 0.0  # the SESOI, in the unit of the metric, percent when `relative`
+    margin: float = 0.0  # in the same unit
     relative: bool = False
     about: str = "training"
-    on: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()  # the data sets that the part speaks of, by their short names; empty: all
     may_fail: bool = False
-    control: bool = False
+    control: bool = False  # ours, not what the paper's sentence states: it is shown and never decides
     precondition: bool = False
-    identity: bool = False
-    interpretation: str = ""
+    identity: bool = False  # an exact statement that the definitions imply, so that it only checks the code
+    interpretation: str = ""  # which of several things that the sentence may mean
 
     @property
     def decides(self) -> bool:
@@ -122,7 +114,6 @@ class Part:
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells that it names."""
         return [cell for expression in (self.subject, *self.baselines) for cell in expression.cells]
 
     def speaks_of(self, dataset: str) -> bool:
@@ -135,44 +126,35 @@ class Part:
 class ClaimTest:
     """The test of one claim.
 
-    rationale: why the smallest effects and margins are what they are. untested_parts: what the claim says beyond the
-    parts. not_testable: why no verdict is possible here, whatever the parts show. protocol: only rows whose protocol
-    contains this text; when empty, every protocol but MLRC. decides: of several contexts on one data set, the one whose
-    protocol contains this text; "all": the sentence speaks of all of them, which decide together. network: the backbone
-    the claim is about, as the beginning of its name, where numbers of another one say nothing of it; when empty, any.
-    seeds: so many are planned for comparisons of trained networks. changed: what became stricter before the runs that
-    are judged, and why. universal: the sentence says "best", "all", "every", so that one counterexample contradicts it.
-    ingredient: the part of the method that the claim is about; empty: the whole method. revised: what of the test is
-    younger than the runs, and why; empty: it stands as it was frozen before them.
+    decides: of several contexts on one data set, the one whose protocol contains this text; "all": the sentence speaks
+        of all of them, which decide together.
+    network: the backbone the claim is about, as the beginning of its name, where numbers of another one say nothing of
+        it; when empty, any.
     """
 
     claim_id: str
     notebook: str
     parts: tuple[Part, ...]
-    rationale: str
-    untested_parts: str = ""
-    protocol: str = ""
+    rationale: str  # why the smallest effects and margins are what they are
+    untested_parts: str = ""  # what the claim says beyond the parts
+    protocol: str = ""  # only rows whose protocol contains this text; when empty, every protocol but MLRC
     decides: str = ""
     network: str = ""
-    seeds: int = MIN_SEEDS
-    changed: str = ""
-    not_testable: str = ""
-    universal: bool = False
-    ingredient: str = ""
-    revised: str = ""
+    seeds: int = MIN_SEEDS  # so many are planned for comparisons of trained networks
+    changed: str = ""  # what became stricter before the runs that are judged, and why
+    not_testable: str = ""  # why no verdict is possible here, whatever the parts show
+    universal: bool = False  # the sentence says "best", "all", "every", so that one counterexample contradicts it
+    ingredient: str = ""  # the part of the method that the claim is about; empty: the whole method
+    revised: str = ""  # what of the test is younger than the runs, and why; empty: it stands as it was frozen
 
     @property
     def deciding(self) -> tuple[Part, ...]:
-        """What the paper's sentence states."""
         return tuple(part for part in self.parts if part.decides)
 
 
 def planned(tests: Iterable[ClaimTest], seeds: int = PLANNED) -> dict[str, ClaimTest]:
     """The tests of a paper by claim id, each with so many seeds planned."""
     return {test.claim_id: replace(test, seeds=seeds) for test in tests}
-
-
-# --- how parts are written --------------------------------------------------------------------------------------------
 
 
 def _part(kind: str, subject: str, baselines: Iterable[str], metric: str, direction: str, **options: Any) -> Part:
@@ -227,15 +209,11 @@ def learned(subject: str, metric: str = "MAP@R") -> Part:
 
 
 def control(part: Part) -> Part:
-    """The same comparison as a control of ours."""
     return replace(part, control=True)
 
 
 def drop(method: str, setting: str) -> str:
     return f"{method} - {method};{setting}"
-
-
-# --- what the papers say ----------------------------------------------------------------------------------------------
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -252,10 +230,9 @@ def stated() -> dict[str, dict[str, str]]:
 
 @functools.cache
 def frozen() -> dict[str, Any]:
-    """The commit in which the tests were frozen, before the first run that they judge, the sha256 of what each states,
-    `tests`: {claim id: digest}, and the stems of tables of `small` that are older, `pilots`: no line of these names the
-    commit. A test that becomes stricter is frozen anew, in a commit before the runs that it judges. `first_read`: the
-    verdict of each claim when its runs were whole; what is another one now stands in docs/ledger.md with the reason."""
+    """`commit`: in which the tests were frozen, before the first run that they judge. `tests`: {claim id: sha256 of its
+    test}; one that becomes stricter is frozen anew, before the runs that it judges. `pilots`: stems of older tables of
+    `small`. `first_read`: the verdict of each claim when its runs were whole; docs/ledger.md says why it is another."""
     return json.loads((repository_root() / "data" / "frozen.json").read_text(encoding="utf8"))
 
 
@@ -268,12 +245,6 @@ def papers() -> dict[str, dict[str, str]]:
 def name_of(paper: str) -> str:
     """A paper's name in figures and tables; one that data/papers.csv lacks has its id."""
     return papers().get(paper, {}).get("name", paper)
-
-
-@functools.cache
-def short_statements() -> dict[str, str]:
-    """claim id -> what the paper says in a few words, for figures and tables."""
-    return {row["claim_id"]: row["short"] for row in rows_of("short_claims.csv")}
 
 
 def short_name(dataset: str) -> str:

@@ -1,7 +1,4 @@
-"""What a table's numbers say of a claim, before any verdict: every comparison of its parts, in every context.
-
-`judging` turns what is found here into verdicts.
-"""
+"""What a table's numbers say of a claim, before any verdict: every comparison of its parts, in every context."""
 
 from __future__ import annotations
 
@@ -44,36 +41,26 @@ class Reason(StrEnum):
     HOLM = "not after Holm"
 
 
-# --- one comparison ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One comparison of a claim, by the rules of `judging.judge`.
-
-    baseline: an empty expression of a trend. effects: by seed, (n,), logarithms of ratios where the part is relative.
-    reason: why these effects settle nothing; empty if they do. tuned: "yes" or "no"; empty where nothing could be.
-    classes: the interval over resampled test classes. mixes: "devices" or "fingerprints" where the lines of its runs
-    do. context: what of its context is not that of the claim.
-    """
+    """One comparison of a claim, by the rules of `judging.judge`."""
 
     part: Part
     subject: Expression
-    baseline: Expression
-    effects: np.ndarray
-    reason: Reason | str = ""
-    tuned: str = ""
-    classes: tuple[float, float] = (math.nan, math.nan)
-    mixes: str = ""
-    context: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Expression  # empty of a trend
+    effects: np.ndarray  # by seed, (n,), logarithms of ratios where the part is relative
+    reason: Reason | str = ""  # why these effects settle nothing; empty if they do
+    tuned: str = ""  # "yes" or "no"; empty where nothing could be
+    classes: tuple[float, float] = (math.nan, math.nan)  # the interval over resampled test classes
+    mixes: str = ""  # "devices" or "fingerprints" where the lines of its runs do
+    context: Mapping[str, Any] = field(default_factory=dict)  # what of its context is not that of the claim
 
     @property
     def name(self) -> str:
         return f"{self.subject} vs {self.baseline}" if self.baseline != Expression() else f"trend of {self.subject}"
 
     @property
-    def few(self) -> bool:
-        """Whether there are single values and no interval."""
+    def few(self) -> bool:  # single values and no interval
         return len(self.effects) < MIN_SEEDS and not self.part.by_rows
 
     def in_unit(self, effects: np.ndarray) -> np.ndarray:
@@ -92,11 +79,6 @@ class Comparison:
         effect, low, high = map(float, self.in_unit(np.array(numbers)))
         return effect, low, high
 
-    @property
-    def interval(self) -> str:
-        """What the interval of the estimate is called."""
-        return {"bound": "range", "equivalence": "90 %"}.get(self.part.kind, "95 %")
-
     @cached_property
     def p(self) -> dict[str, float]:
         """Outcome -> p before any adjustment."""
@@ -104,7 +86,7 @@ class Comparison:
 
     @property
     def outcome(self) -> str:
-        """One of OUTCOMES: what the effects say, where nothing stands in its way."""
+        """What the effects say, where nothing stands in its way, else OPEN."""
         return OPEN if self.reason else str(reached(self.p))
 
 
@@ -115,14 +97,13 @@ def p_of(part: Part, effects: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def reached(p: Mapping[str, Any]) -> np.ndarray:
-    """The outcome (...) whose p (...) lies below the level."""
+    """The first outcome (...) whose p (...) lies below the level."""
     return np.select([np.less(value, LEVEL) for value in p.values()], [*p], OPEN)
 
 
 def p_of_claim(comparisons: Sequence[Comparison], p: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Outcome -> p (...) of a claim before Holm, of the p (...) of its comparisons: for *supported* the largest, for
-    *contradicted* n times the smallest, or 0 where rows contradict; NaN where every comparison goes by rows. A
-    comparison that a reason stops counts as 1."""
+    """Outcome -> p (...) of a claim before Holm, of those of its comparisons, 1 where a reason stops one: *supported*
+    has the largest, *contradicted* n times the smallest, or 0 where rows contradict; NaN where all go by rows."""
     known = [dict.fromkeys(of, np.ones_like(of[SUPPORTED])) if one.reason else of for one, of in zip(comparisons, p)]
     tested = [of for one, of in zip(comparisons, known) if not one.part.by_rows]
     if not tested:
@@ -137,66 +118,57 @@ def p_of_claim(comparisons: Sequence[Comparison], p: Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """What the cells of one context say of a claim; missing: the rows that its deciding comparisons lack."""
+    """What the cells of one context say of a claim."""
 
     test: ClaimTest
     context: dict[str, Any]
-    comparisons: tuple[Comparison, ...]
-    missing: tuple[str, ...] = ()
+    comparisons: Sequence[Comparison]
+    missing: Sequence[str] = ()  # rows that its deciding comparisons lack
 
     @cached_property
     def deciding(self) -> list[Comparison]:
-        """Those that state what the paper's sentence states."""
         return [comparison for comparison in self.comparisons if comparison.part.decides]
 
-    def count(self, outcome: str) -> int:
-        return sum(comparison.outcome == outcome for comparison in self.deciding)
+    @property
+    def supported(self) -> int:
+        """How many of them are."""
+        return sum(comparison.outcome == SUPPORTED for comparison in self.deciding)
 
     @cached_property
     def p(self) -> dict[str, float]:
-        """Outcome -> p of the claim before Holm, see `p_of_claim`; it is not supported where rows are missing."""
+        """Outcome -> p of the claim before Holm; it is not supported where rows are missing."""
         p = {name: float(value) for name, value in p_of_claim(self.deciding, [one.p for one in self.deciding]).items()}
         return p | ({SUPPORTED: 1.0} if self.missing and not math.isnan(p[SUPPORTED]) else {})
 
 
-# --- where a claim can be judged --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Context:
-    """One context of a table: where it is, its cells, those (method, metric) of them that need no images, its cells
-    under resampled test classes, by method how many trials chose its settings, on what each run was trained (device,
-    fingerprint), and the method whose score a trained network must reach."""
+    """One context of a table."""
 
     where: dict[str, Any]
     cells: tables.Cells
-    studied: Collection[tuple[str, str]]
-    resampled: tables.Cells
-    trials: Mapping[str, int]
+    studied: Collection[tuple[str, str]]  # (method, metric) of the cells that need no images
+    resampled: tables.Cells  # the cells under resampled test classes
+    trials: Mapping[str, int]  # by method, how many chose its settings
     environments: Environments
-    floor: str
+    floor: str  # the method whose score a trained network must reach
 
 
 def compared_everywhere(test: ClaimTest, contexts: Callable[[str, bool], Iterable[Context]]) -> list[ClaimResult]:
     """The contexts that have all rows of the test, those of its own notebook if any; else the one that lacks least.
-
-    contexts: (protocol of the test, whether it asks for studies without images alone) -> those of a table.
-    """
-    results = [
-        _compared(test, context)
-        for context in contexts(test.protocol, all(part.about == "study" for part in test.parts))
-    ]
+    contexts: (protocol of the test, whether it asks for studies without images alone) -> those of a table."""
+    without_images = all(part.about == "study" for part in test.parts)
+    results = [_compared(test, context) for context in contexts(test.protocol, without_images)]
     results = [result for result in results if result.comparisons or result.missing]  # of data that parts speak of
-    nothing = ClaimResult(test, {}, (), tuple(dict.fromkeys(str(part.subject) for part in test.parts)))
+    nothing = ClaimResult(test, {}, (), [*dict.fromkeys(str(part.subject) for part in test.parts)])
     nearest = min(results, key=lambda result: len(result.missing), default=nothing)
     results = [result for result in results if not result.missing] or [nearest]
     if test.decides == "all":  # the results of all protocols of one table are one
         protocols = " + ".join(dict.fromkeys(str(result.context.get("protocol", "")) for result in results))
-        compared = tuple(
-            replace(comparison, context={name: result.context.get(name, "") for name in ("dim", "protocol")})
-            for result in results
-            for comparison in result.comparisons
-        )
+        compared: list[Comparison] = []
+        for result in results:
+            where = {name: result.context.get(name, "") for name in ("dim", "protocol")}
+            compared += [replace(comparison, context=where) for comparison in result.comparisons]
         results = [replace(results[0], context=results[0].context | {"protocol": protocols}, comparisons=compared)]
     own = [result for result in results if test.notebook.endswith(result.context.get("experiment") or "?")]
     return own or results
@@ -207,11 +179,9 @@ def contexts_of(
 ) -> Iterator[Context]:
     """Every context of the rows whose protocol contains this text; of every protocol but MLRC where it is empty.
 
-    A study without images belongs to all data sets of its experiment; one alone is a context of its own, per network.
-    A network without a head, the untrained one, is compared with networks of every dimension.
-
-    without_images: only such studies count, so that an experiment is one context.
-    how: trials, environments and floor of each `Context`.
+    A study without images belongs to all data sets of its experiment; one alone is a context of its own, per network,
+    or one per experiment where only such studies count (`without_images`). A network without a head, the untrained one,
+    is compared with networks of every dimension. how: trials, environments and floor of each `Context`.
     """
     protocols = rows["protocol"].str.lower()
     rows = rows[protocols.str.contains(protocol) if protocol else ~protocols.str.contains("mlrc")]
@@ -253,7 +223,7 @@ def _compared(test: ClaimTest, context: Context) -> ClaimResult:
             alike = (part.kind, part.metric, part.direction, part.interpretation, *map(str, pair))
             if compared and (alike not in comparisons or compared.reason):
                 comparisons[alike] = compared
-    return ClaimResult(test, context.where, tuple(comparisons.values()), tuple(missing))
+    return ClaimResult(test, context.where, [*comparisons.values()], [*missing])
 
 
 def _pairs(part: Part, cells: tables.Cells) -> list[tuple[Expression, Expression]]:
@@ -307,8 +277,8 @@ def _mixes(levels: list[dict[Cell, dict[int, Any]]], environments: Environments)
         for seed in seeds:
             of_method = environments.get((level.method, "", seed), ())
             trained_on |= {*environments.get((level.method, level.setting, seed), of_method)}
-    devices, fingerprints = ({environment[place] for environment in trained_on} for place in (0, 1))
-    return "devices" if len(devices) > 1 else "fingerprints" if len(fingerprints) > 1 else ""
+    several_devices = len({device for device, _ in trained_on}) > 1
+    return "devices" if several_devices else "fingerprints" if len(trained_on) > 1 else ""
 
 
 def _obstacle(test: ClaimTest, part: Part, context: Context, effects: np.ndarray) -> Reason | str:
@@ -317,21 +287,18 @@ def _obstacle(test: ClaimTest, part: Part, context: Context, effects: np.ndarray
         return Reason.NOT_FINITE
     if any(tables.uncovered(context.cells, cell, part.metric) for cell in part.cells):
         return Reason.RANGE
-    if not part.by_rows and test.network and not context.where.get("backbone", "").startswith(test.network):
+    if not part.by_rows and test.network and not context.where["backbone"].startswith(test.network):
         return Reason.NETWORK
-    measured = part.about in ("training", "features")
-    seeds = PLANNED_OF.get(context.where.get("backbone", ""), test.seeds)
-    planned = seeds if part.about == "training" else MIN_SEEDS
-    if (measured and context.where.get("profile") == "quick") or (not part.by_rows and len(effects) < planned):
-        return Reason.SEEDS  # quick shows directions only
-    return ""
+    planned = PLANNED_OF.get(context.where["backbone"], test.seeds) if part.about == "training" else MIN_SEEDS
+    demo = part.about in ("training", "features") and context.where["profile"] == "quick"  # shows directions only
+    return Reason.SEEDS if demo or (not part.by_rows and len(effects) < planned) else ""
 
 
 def _tuned(part: Part, methods: set[str], context: Context) -> str:
     """ "yes" if the settings of all methods were chosen by equally many trials, at least TUNED, else "no"; empty where
     there is nothing to choose."""
     chosen = {context.trials.get(method, 0) for method in methods - UNTRAINED}
-    enough = TUNED_OF.get(context.where.get("backbone", ""), TUNED)
+    enough = TUNED_OF.get(context.where["backbone"], TUNED)
     if part.about != "training" or part.by_rows or START in methods or not chosen:
         return ""
     return "yes" if len(chosen) == 1 and min(chosen) >= enough else "no"
@@ -340,9 +307,9 @@ def _tuned(part: Part, methods: set[str], context: Context) -> str:
 def _uninterpretable(
     part: Part, pair: tuple[Expression, Expression], context: Context, outcome: str, effect: float
 ) -> Reason | str:
-    """Why methods that should have learned did not. The better side must have learned; the other one too where they
-    differ in the claimed direction or not at all, unless it may fail. Of measures and of differences of cells no side
-    is better: both must have learned, and of a trend one level."""
+    """Why methods that should have learned did not. The better side must have; the other one too where they differ in
+    the claimed direction or not at all, unless it may fail; of measures and of differences of cells both, of a trend
+    one level."""
     try:
         learned = [_learned(part, context.cells, side) for side in pair]
         if part.metric.startswith(RETRIEVAL) and _below(part, context.cells, pair, context.floor):
@@ -361,9 +328,8 @@ def _uninterpretable(
 
 
 def _learned(part: Part, cells: tables.Cells, side: Expression) -> list[bool]:
-    """Whether each level of each cell gained over the initial network: at the same setting, at any, or the
-    features, which lie above it; none where there is nothing to learn, as of a constant. MissingRows where the table
-    does not have their scores, or those of the network before training."""
+    """Whether each level of each cell gained over the initial network: at the same setting, at any, or the features,
+    which lie above it; none where there is nothing to learn. MissingRows where the table does not have the scores."""
     gained = []
     for cell in side.cells:
         for level in tables.levels_of(cells, cell, part.learned_on) if cell.method not in UNTRAINED else ():
@@ -379,16 +345,15 @@ def _learned(part: Part, cells: tables.Cells, side: Expression) -> list[bool]:
 
 
 def _below(part: Part, cells: tables.Cells, pair: tuple[Expression, Expression], floor: str) -> bool:
-    """Whether the best cell that is compared, of a trend the best level, lies below the floor; not where the table does
-    not have that."""
-
-    def mean(cell: Cell) -> float:
-        return float(np.mean([*tables.by_seed(cells, Expression((cell,)), part.metric).values()]))
-
+    """Whether the best cell, of a trend the best level, lies below the floor, if the table has that."""
     named = [cell for side in pair for cell in side.cells if cell.method not in UNTRAINED]
     if not part.baselines:
         named = [level for cell in named for level in tables.levels_of(cells, cell, part.metric)]
-    means = [mean(cell) for cell in named]
+    best = max((_mean(cells, cell, part.metric) for cell in named), default=math.inf)
     with suppress(MissingRows):
-        return bool(means) and max(means) < mean(Cell(floor))
+        return best < _mean(cells, Cell(floor), part.metric)
     return False
+
+
+def _mean(cells: tables.Cells, cell: Cell, metric: str) -> float:
+    return float(np.mean([*tables.by_seed(cells, Expression((cell,)), metric).values()]))

@@ -2,13 +2,13 @@
 
 A golden value is the mean over seeds of a metric of one (protocol, method, setting). Another processor rounds
 logarithms and powers otherwise, and training amplifies that: after some steps two processors hold different networks.
-The tolerance of a value says how far apart their means may lie: WIDTH standard deviations of a mean. The standard
-deviation comes from REPEATS, the same runs from initial weights that differ by one part in ten thousand, which is
-rounding, only larger. It is pooled over the rows of a metric in the notebook, or that of the row where it is larger;
-methods that stop early are pooled apart, because validation picks another step in some repeats.
+The tolerance of a value, how far apart their means may lie, is WIDTH standard deviations of a mean over REPEATS: the
+same runs from initial weights that differ by one part in ten thousand, which is rounding, only larger. It is pooled
+over the rows of a metric in the notebook, or that of the row where it is larger; methods that stop early are pooled
+apart, because validation picks another step in some repeats.
 
-No tolerance exceeds half of the value, or half the distance to a broken variant, the network before training, but where
-the value lies so near to it that repeats cannot tell the two apart.
+No tolerance exceeds half of the value, or half the distance to the network before training, but where the value lies so
+near to it that repeats cannot tell the two apart.
 """
 
 import math
@@ -32,9 +32,6 @@ ROUNDING = 1e-3  # of a value that training does not reach, what another process
 TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrained network
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def folder() -> Path:
     return repository_root() / "tests" / "golden"
 
@@ -44,11 +41,8 @@ def path_of(params: Any) -> Path:
 
 
 def check(table: pd.DataFrame, params: Any) -> None:
-    """Print whether the means over seeds match the golden run within its tolerances.
-
-    The sentence is the regression test: it holds no raw number, so the same line on two machines means that both
-    agree. A run with other parameters than the golden one says so and is not compared.
-    """
+    """Print whether the means over seeds match the golden run within its tolerances. The sentence is the regression
+    test: it holds no raw number, so the same line on two machines means that both agree."""
     path = path_of(params)
     if not path.exists():
         print(f"no golden run for {params.notebook} yet: make update-golden")
@@ -73,10 +67,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def seeds_that_agree(table: pd.DataFrame) -> str:
-    """The first method whose seeds all have the same retrieval scores, as if one seed were used for all; else "".
-
-    The network before training is left out: the features of a pretrained one know no seed.
-    """
+    """The first trained method whose seeds all have the same retrieval scores, as if one were used for all; else ""."""
     scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R") & ~table["method"].isin(UNTRAINED)]
     for (_, method, _), values in scores.groupby(["protocol", "method", "setting"])["value"]:
         if len(values) > 1 and values.nunique() == 1:
@@ -99,22 +90,16 @@ def beside(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
 
 
 def means(table: pd.DataFrame, metrics: Iterable[str] = METRICS) -> pd.DataFrame:
-    """Mean over seeds of the metrics that a golden file keeps, and of how many seeds: columns value and seeds. Of a
-    table that has none of them all are kept."""
+    """The mean over seeds of the metrics that a golden file keeps, and of how many: columns value and seeds."""
     last = table[table["selection"] == "last"]
     kept = last[last["metric"].isin([*metrics])]
     kept = last if kept.empty else kept
     return kept.groupby(IDENTITY, as_index=False).agg(value=("value", "mean"), seeds=("value", "size"))
 
 
-# --- tolerances -------------------------------------------------------------------------------------------------------
-
-
 def deviations(repeats: list[pd.DataFrame], early: Collection[str] = ()) -> "pd.Series[float]":
-    """The standard deviation of each golden value that varies from repeat to repeat, pooled, by IDENTITY.
-
-    repeats: the golden values of one seed, once per repeat. early: methods that stop early.
-    """
+    """The standard deviation of each golden value that varies from repeat to repeat, pooled, by IDENTITY. repeats: of
+    one seed, once per repeat. early: methods that stop early."""
     if not repeats:
         return pd.Series(dtype=float)
     variances = pd.concat([table.set_index(IDENTITY)["value"] for table in repeats], axis=1).var(axis=1, ddof=1)
@@ -125,12 +110,7 @@ def deviations(repeats: list[pd.DataFrame], early: Collection[str] = ()) -> "pd.
 
 
 def tolerances(golden: pd.DataFrame, deviation: "pd.Series[float]") -> list[float]:
-    """The tolerance of every golden value, in its order.
-
-    Args:
-        golden: as `means` makes them, a row per protocol, method, setting and metric.
-        deviation: of the same notebook, see `deviations`.
-    """
+    """The tolerance of every golden value, see `means`, in its order; deviation: of the notebook, see `deviations`."""
     before = golden[golden["method"] == (START if START in set(golden["method"]) else "untrained")]
     column = []
     for row in golden.itertuples():

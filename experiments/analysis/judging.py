@@ -1,12 +1,10 @@
-"""The one judge: what numbers allow to be said of a claim. Tables, pages and the ledger are made from it.
-
-A claim is judged once per context (profile, data set, network, dimension, protocol); on each data set one context
-decides. The words of a verdict are those of Verdict and no others.
-"""
+"""The one judge: what numbers allow to be said of a claim, once per context (profile, data set, network, dimension,
+protocol). Tables, pages and the ledger are made from it."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -23,8 +21,6 @@ from experiments.analysis.verdict_tables import Judged
 
 
 class Verdict(StrEnum):
-    """What is said of a claim."""
-
     SUPPORTED = SUPPORTED
     IN_PART = "supported in part"
     MIXED = "mixed"
@@ -60,32 +56,26 @@ def judge(
     pretrained: bool = True,
     environments: Environments | None = None,
 ) -> Judged:
-    """Judge claims of one paper.
+    """Judge claims of one paper; ValueError: the table holds two values for one run.
 
-    Comparisons are of per-seed effects, paired by seed; the outcome of each is that of its kind, see `statistics`. It
-    is open where something stands in its way, see `comparing.Reason`. The verdict of a claim is `verdict`; *supported*
-    and *contradicted* need p < 5 % after Holm's adjustment of their own over all claims of the paper on a data set and
-    network, those not in this call counting as 1.
+    Comparisons are of per-seed effects, paired by seed; the outcome of each is that of its kind, see `statistics`, or
+    open, see `comparing.Reason`. *Supported* and *contradicted* need p < 5 % after Holm's adjustment of their own over
+    all claims of the paper on a data set and network, those not in this call counting as 1.
 
     Args:
         table: tidy results; several experiments, data sets or profiles give a line each.
-        tests: all tests of one paper by claim id, e.g. papers.pfml.claims.TESTS.
-        claim_ids: which of them are judged, e.g. ["pfml-01", "pfml-02"]; None: all.
-        hits: counts by class, as `results.hits` makes them of the table's runs. A comparison on R@1 or P@1 then also
-            gets a sensitivity interval from resampling the test classes (class_low, class_high): how far other classes
-            could move it while the trained networks stay. It decides nothing.
+        tests: all tests of one paper by claim id.
+        claim_ids: which of them are judged; None: all.
+        hits: see `results.hits`: comparisons on R@1 or P@1 then also have an interval over resampled test classes
+            (class_low, class_high), which decides nothing.
         trials: by method, how many trials of the search chose its settings; methods not named: none.
         device: on what the runs were trained and timed, for the tables only.
         pretrained: whether the networks were; if not, the initial network takes the place of the pretrained features.
         environments: of the lines of the runs; comparisons that mix devices or fingerprints are marked.
-
-    Raises:
-        ValueError: the table holds two values for one run.
     """
     claim_ids = list(tests if claim_ids is None else claim_ids)
-    rows, resampled = tables.final_rows(table), {}
-    if hits is not None:
-        resampled = {context: tables.resampled_cells(group) for context, group in hits.groupby(tables.CONTEXT)}
+    rows, of_contexts = tables.final_rows(table), () if hits is None else hits.groupby(tables.CONTEXT)
+    resampled = {context: tables.resampled_cells(group) for context, group in of_contexts}
     how: dict[str, Any] = {"trials": trials or {}, "environments": environments or {}}
     how["floor"] = FEATURES if pretrained else START
 
@@ -101,23 +91,17 @@ def judge(
     return Judged(verdicts.assign(device=device), comparisons.assign(device=device))
 
 
-# --- from comparisons to a verdict ------------------------------------------------------------------------------------
-
-
 def adjusted(results: Sequence[ClaimResult], family: int) -> list[dict[str, float]]:
-    """Outcome -> p after Holm, of every claim and context; a family is a paper on one data set and network.
-
-    family: how many claims of the paper have a p.
-    """
+    """Outcome -> p after Holm, of every claim and context, adjusted over those of one data set and network; family: how
+    many claims of the paper have a p."""
     places: dict[tuple, list[int]] = {}
     for i, result in enumerate(results):
         places.setdefault(tuple(result.context.get(name, "") for name in tables.CONTEXT[1:]), []).append(i)
     after: list[dict[str, float]] = [{} for _ in results]
-    for together in places.values():
-        for outcome in (SUPPORTED, CONTRADICTED):
-            p_values = holm([results[i].p[outcome] for i in together], max(family, len(together)))
-            for i, p in zip(together, p_values):
-                after[i][outcome] = float(p)
+    for together, outcome in itertools.product(places.values(), (SUPPORTED, CONTRADICTED)):
+        p_values = holm([results[i].p[outcome] for i in together], max(family, len(together)))
+        for i, p in zip(together, p_values):
+            after[i][outcome] = float(p)
     return after
 
 
@@ -141,37 +125,29 @@ def decided(outcomes: np.ndarray, p_supported: np.ndarray, p_contradicted: np.nd
 def verdict(result: ClaimResult, p: Mapping[str, float]) -> tuple[Verdict, Reason | str, list[Comparison]]:
     """(the verdict, its reason, the comparisons that the reason is about) of a claim in a context; p: outcome -> p
     after Holm. The first rule that fits decides."""
-    test, deciding = result.test, result.deciding
-    unmet = [one for one in result.comparisons if one.part.precondition and one.outcome != SUPPORTED]
-    not_run = [one for one in deciding if one.reason in NOT_RUN]
-    not_interpretable = [one for one in deciding if one.reason in NOT_INTERPRETABLE]
-    supported = result.count(SUPPORTED) == len(deciding)
+    test, deciding, supported = result.test, result.deciding, result.supported == len(result.deciding)
     if test.not_testable or not test.deciding:
         return Verdict.NOT_TESTABLE, "", []
     if result.missing or not deciding:
         return Verdict.NOT_RUN, Reason.ROWS, []
-    if not_run:
+    if not_run := [one for one in deciding if one.reason in NOT_RUN]:
         return Verdict.NOT_RUN, not_run[0].reason, not_run
     if all(one.part.about == "cost" for one in deciding):
         return Verdict.MEASURED, "", []
     if supported and all(one.part.identity for one in deciding):
         return Verdict.BY_DEFINITION, "", []
-    if unmet:
+    if unmet := [one for one in result.comparisons if one.part.precondition and one.outcome != SUPPORTED]:
         return Verdict.NOT_INTERPRETABLE, Reason.PRECONDITION, unmet
-    if not_interpretable:
-        return Verdict.NOT_INTERPRETABLE, not_interpretable[0].reason, not_interpretable
-    outcomes = np.array([comparison.outcome for comparison in deciding])
-    p_supported, p_contradicted = (np.array(p[name]) for name in (SUPPORTED, CONTRADICTED))
-    word = Verdict(str(decided(outcomes, p_supported, p_contradicted, test.universal)))
+    if unclear := [one for one in deciding if one.reason in NOT_INTERPRETABLE]:
+        return Verdict.NOT_INTERPRETABLE, unclear[0].reason, unclear
+    outcomes = np.array([one.outcome for one in deciding])
+    word = Verdict(str(decided(outcomes, np.array(p[SUPPORTED]), np.array(p[CONTRADICTED]), test.universal)))
     if word != Verdict.INCONCLUSIVE:
-        return word, "", [comparison for comparison in deciding if comparison.outcome == word]
-    if stopped := [comparison for comparison in deciding if comparison.reason]:
+        return word, "", [one for one in deciding if one.outcome == word]
+    if stopped := [one for one in deciding if one.reason]:
         return word, stopped[0].reason, stopped
     settled = supported or CONTRADICTED in outcomes
-    return word, Reason.HOLM if settled else "", [comparison for comparison in deciding if comparison.outcome == OPEN]
-
-
-# --- tables of verdicts -----------------------------------------------------------------------------------------------
+    return word, Reason.HOLM if settled else "", [one for one in deciding if one.outcome == OPEN]
 
 
 def _line(result: ClaimResult, p: Mapping[str, float], family: int) -> dict[str, Any]:
@@ -179,9 +155,10 @@ def _line(result: ClaimResult, p: Mapping[str, float], family: int) -> dict[str,
     word, reason, about = verdict(result, p)
     line: dict[str, Any] = dict.fromkeys(_LINE, "") | dict.fromkeys((*_NUMBERS, "p_holm"), math.nan) | {"seeds": 0}
     line |= result.context
-    shown = deciding or result.comparisons
-    if shown:
-        line |= _row(result, min(shown, key=_favour), family)
+    if shown := deciding or result.comparisons:
+        order = (CONTRADICTED, EQUIVALENT, OPEN, SUPPORTED)  # what speaks most against the claim first
+        least = min(shown, key=lambda one: (order.index(one.outcome), one.p[CONTRADICTED], -one.p[SUPPORTED]))
+        line |= _row(result, least, family)
         if any(comparison.context != shown[0].context for comparison in shown):
             line |= result.context
         # "no" where one was not tuned, "devices" where one mixes them
@@ -191,14 +168,8 @@ def _line(result: ClaimResult, p: Mapping[str, float], family: int) -> dict[str,
     named = dataset in ("", tables.SYNTHETIC) or claims.short_name(dataset) in claims.named(test.claim_id)
     detail = result.missing if reason == Reason.ROWS else dict.fromkeys(comparison.name for comparison in about)
     line |= {name: getattr(test, name) for name in _OF_TEST} | {"verdict": str(word), "reason": str(reason)}
-    line |= {"k": result.count(SUPPORTED), "n": len(deciding), "role": "named" if named else "out of scope"}
+    line |= {"k": result.supported, "n": len(deciding), "role": "named" if named else "out of scope"}
     return line | {"detail": "; ".join(detail)}
-
-
-def _favour(comparison: Comparison) -> tuple[int, float, float]:
-    """What speaks most against the claim, or least for it, is the least."""
-    order = (CONTRADICTED, EQUIVALENT, OPEN, SUPPORTED)
-    return order.index(comparison.outcome), comparison.p[CONTRADICTED], -comparison.p[SUPPORTED]
 
 
 def _row(result: ClaimResult, comparison: Comparison, family: int) -> dict[str, Any]:
@@ -210,7 +181,8 @@ def _row(result: ClaimResult, comparison: Comparison, family: int) -> dict[str, 
     row |= {"comparison": comparison.name, "compared": comparison, "seeds": len(effects), "outcome": outcome}
     row |= {"claim_id": result.test.claim_id, "reason": str(comparison.reason), "of_dataset": result.context["dataset"]}
     row |= {name: getattr(part, name) for name in ("metric", "unit", "required", "interpretation")}
-    row |= {name: getattr(comparison, name) for name in ("interval", "tuned", "mixes")}
+    row |= {"tuned": comparison.tuned, "mixes": comparison.mixes}
+    row["interval"] = {"bound": "range", "equivalence": "90 %"}.get(part.kind, "95 %")
     row["p"] = comparison.p.get(outcome, comparison.p[SUPPORTED])
     if comparison.few:  # single values have no interval
         values = (f"{value:+.3g}" for value in comparison.in_unit(effects))

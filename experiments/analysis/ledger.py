@@ -1,8 +1,7 @@
 """From the lines that the judge gives each table to a verdict for each claim: at the paper's scale, and here.
 
-A line is a claim in one context of one table, a row of `judging.Judged.verdicts` with the table's `stem`. On each data
-set one line decides; the others are shown. Here a claim's verdict is that on the first data set it names of which we
-have runs, or of mathematics or costs without images.
+A line is a claim in one context of one table, a row of `judging.Judged.verdicts` with the table's `stem`. Here a
+claim's verdict is that on the first data set it names of which we have runs, or of mathematics or costs without images.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from experiments.analysis import claims, tables
 from experiments.analysis.claims import ClaimTest
 from experiments.analysis.judging import Verdict
 
-PAPER_SCALE, HERE = "paper", "here"
 NO_IMAGES = ("", tables.SYNTHETIC)  # data sets of mathematics and costs
 
 
@@ -25,8 +23,8 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
 
     On a data set the line decides that is run, whose protocol is the stated one, whose network was trained nearest to
     the paper's regime (`regime`: whole, its last blocks, a head alone) and for longest (`budget`, in steps), whose
-    methods had an equal tuning budget, of most seeds: none is taken for its verdict. Profile quick decides nothing
-    about images.
+    methods had an equal tuning budget, of most seeds; never for its verdict. Profile quick decides nothing about
+    images.
     """
 
     def place(claim_id: str, dataset: str) -> int:
@@ -36,7 +34,7 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
 
     protocols = zip(lines["claim_id"], lines["protocol"].str.lower())
     order = lines.assign(
-        scale=(lines["profile"] == "paper").map({True: PAPER_SCALE, False: HERE}),
+        scale=(lines["profile"] == "paper").map({True: "paper", False: "here"}),
         _uncounted=(lines["profile"] == "quick") & ~lines["dataset"].isin(NO_IMAGES),
         _named=[*map(place, lines["claim_id"], lines["dataset"])],
         _run=lines["verdict"] == Verdict.NOT_RUN,
@@ -55,7 +53,7 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
 def deciding(lines: pd.DataFrame, test: ClaimTest) -> Any:
     """The line that a claim's verdict here rests on: of mathematics or costs, or of the first data set it names; None
     where there is none."""
-    own = lines[(lines["scale"] == HERE) & (lines["decides"] == "yes") & (lines["role"] == "named")]
+    own = lines[(lines["scale"] == "here") & (lines["decides"] == "yes") & (lines["role"] == "named")]
     of_images = any(part.about in ("training", "features") for part in test.deciding)
     return next(own[own["dataset"].isin(NO_IMAGES) != of_images].itertuples(), None)
 

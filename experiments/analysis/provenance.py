@@ -1,10 +1,7 @@
 """Whether a table, with all that lies beside it, is still what was saved.
 
 `<stem>.json` holds what made a table, the sha256 of each of its files, and its own. Nothing counts as saved that this
-record does not confirm: without it, or beside a damaged one, every file of the table is refused. Like all checksums
-here this finds accidents and not whoever writes the new sums too.
-
-Nothing heavy is imported here, because `make results` asks at its start.
+record does not confirm. Nothing heavy is imported here, because `make results` asks at its start.
 """
 
 import json
@@ -26,20 +23,13 @@ def table_paths(folder: Path) -> list[Path]:
 
 
 def seal(table: Path, made: dict) -> None:
-    """Write the record of a table, with the sums of its parts as they lie there now.
-
-    made: what made it; an earlier record will do, whose sums are replaced.
-    """
+    """Write the record of a table, what made it with the sums of its parts as they lie there now."""
     sums = {part: sha256(table.with_suffix(part)) for part in PARTS if table.with_suffix(part).exists()}
     write_text(table.with_suffix(".json"), signed(made | {SUMS: sums}))
 
 
 def record(table: Path) -> dict:
-    """What made a table, by the record beside it.
-
-    Raises:
-        ValueError: a file of the table is not the one that was saved, or there is none; names it.
-    """
+    """What made a table, by the record beside it; ValueError names a file that is not the one that was saved."""
     if wrong := damage(table):
         raise ValueError(
             f"{wrong}; make it again (`make results`, or execute its notebook with the same parameters), or take it "

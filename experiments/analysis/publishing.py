@@ -9,7 +9,7 @@ import pandas as pd
 from experiments.analysis import goldens
 from experiments.analysis.provenance import PARTS, damage, record, table_paths
 from experiments.analysis.results import in_percent, without_outcomes
-from experiments.analysis.saving import LINES, OWN, SEARCHES, TRAINED_BY, read
+from experiments.analysis.saving import MADE_BY, OWN, read
 from experiments.analysis.tables import IDENTITY
 from experiments.datasets.manifests import is_own
 from experiments.files import atomic_write
@@ -18,12 +18,10 @@ from experiments.files import atomic_write
 def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, everything: bool = False) -> tuple[int, int]:
     """Move the tables of a build folder to `target`; returns how many there are, and how many are new or changed.
 
-    notebooks: only the tables of these, since what others left there may be older than what `target` has; none: all.
-
     Every table is validated before the first one is moved. One that repeats what is there leaves it as it is, with the
-    provenance of the run that first made it, see `repeats`; `everything` moves it all the same, so that tables, costs
-    and executed notebooks are of one execution. One of which a file is missing there, or is not as it was saved, is
-    replaced. Tables of a reader's own images, or of a loss of their own, go to the folder `own` beside `target`.
+    provenance of the run that first made it; `everything` moves it all the same, so that tables, costs and executed
+    notebooks are of one execution. A damaged one is replaced. Tables of a reader's own images, or of a loss of their
+    own, go to the folder `own` beside `target`. notebooks: only the tables of these; none: all.
 
     Raises:
         FileNotFoundError: the folder has no tables of these notebooks.
@@ -39,9 +37,11 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
         own = made.get(OWN) or is_own(made.get("parameters", {}).get("dataset", ""))
         new = (target.parent / OWN / target.name if own else target) / path.name
         if not damage(new):
+            there = record(new)
+            # by the same code and searches; costs differ in every run
+            same = [made.get(name) for name in MADE_BY] == [there.get(name) for name in MADE_BY]
             # records are equal where all files are: they hold the sums of the others
-            equal = path.with_suffix(".json").read_bytes() == new.with_suffix(".json").read_bytes()
-            if equal if everything else repeats(new, table) and _made_the_same(new, path):
+            if made == there if everything else same and _repeats(new, table):
                 continue
         for part in (*PARTS, ".json"):  # the record goes last: without it nothing counts as saved
             if path.with_suffix(part).exists():
@@ -53,14 +53,7 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
     return len(tables), moved
 
 
-def _made_the_same(*tables: Path) -> bool:
-    """Whether the same code trained the recorded runs of two equal tables, and the same searches chose their settings;
-    the costs beside them differ in every run."""
-    one, other = ([record(path).get(name) for name in (SEARCHES, TRAINED_BY, LINES)] for path in tables)
-    return one == other
-
-
-def repeats(committed: Path, table: pd.DataFrame) -> bool:
+def _repeats(committed: Path, table: pd.DataFrame) -> bool:
     """Whether a table says what a committed one says: the same rows with the same numbers, or with such as another
     processor may make of them, which is all golden values of both within their tolerance."""
     there = read(committed)
@@ -69,10 +62,7 @@ def repeats(committed: Path, table: pd.DataFrame) -> bool:
 
 
 def difference(build: Path, target: Path) -> str:
-    """One line on how the numbers of a build folder differ from those in `target`; empty where none does.
-
-    The largest difference is of a metric in percent, in points.
-    """
+    """One line on how the numbers of a build folder differ from those in `target`, in points of metrics in percent."""
     paths = [path for path in table_paths(build) if (target / path.name).exists()]
     parts = [_side_by_side(read(target / path.name), read(path)) for path in paths]
     if not parts:
@@ -86,11 +76,8 @@ def difference(build: Path, target: Path) -> str:
 
 
 def outdated(build: Path, target: Path) -> dict[str, str]:
-    """The committed tables in `target` that are not what the present code makes of them in a build folder, and why.
-
-    On a processor that rounds as the one did that made a committed table, any other number is a change of the code;
-    elsewhere one beyond the tolerance of a golden value is. Tables that `target` does not have are left out.
-    """
+    """The committed tables in `target` that are not what the present code makes of them in a build folder, and why. Any
+    other number on a processor that rounds alike is a change of the code, elsewhere one beyond a golden tolerance."""
     known = {path.name for path in table_paths(target)}
     reasons = {path: _why_outdated(target / path.name, path) for path in table_paths(build) if path.name in known}
     return {path.stem: why for path, why in reasons.items() if why}

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from experiments.training.protocols import Scored
     from experiments.training.runs import RunResult
 
-SELECTIONS = ("last", "val_best", "test_best", "every")
-
 
 def tidy(runs: Iterable, params: Any) -> pd.DataFrame:
     """The metric rows of finished runs, labelled by each spec's method, setting and protocol.
@@ -42,27 +40,19 @@ def tidy(runs: Iterable, params: Any) -> pd.DataFrame:
 
 def _labels(run: "RunResult | Scored", params: Any) -> dict:
     """What a table says of a run beside its numbers: its context, method, setting and seed."""
-    return {
-        "experiment": params.notebook,
-        "profile": params.profile,
-        "dataset": run.dataset,
-        "backbone": run.spec.backbone,
-        "dim": run.spec.embedding_size or 0,
-        "protocol": run.spec.protocol,
-        "method": run.spec.method,
-        "setting": run.spec.setting,
-        "seed": run.spec.seed,
-    }
+    where = {"experiment": params.notebook, "profile": params.profile, "dataset": run.dataset}
+    where |= {"backbone": run.spec.backbone, "dim": run.spec.embedding_size or 0}
+    return where | {name: getattr(run.spec, name) for name in ("protocol", "method", "setting", "seed")}
 
 
 def hits(runs: Iterable, params: Any) -> pd.DataFrame:
-    """R@1 of finished runs as counts by test class, for `claims.judge`; columns as in `tables.HITS`.
+    """R@1 of finished runs as counts by test class, for `judging.judge`; columns as in `tables.HITS`.
 
     `queries` are the query images of a class that have a relevant gallery image, `hits` those whose nearest gallery
-    image is of their class. The labels are those of `tidy`. The models of a method's folds enter as `protocols.combine`
-    scores them: under "separated" the counts of all models are added, under "concatenated" they are those of the
-    models' unit embeddings side by side. A fold that was validated and did not restore its best weights is left out:
-    it kept the embeddings of its last step, and tables show another.
+    image is of their class. The models of a method's folds enter as `protocols.combine` scores them: under "separated"
+    the counts of all models are added, under "concatenated" they are those of the models' unit embeddings side by side.
+    A fold that did not restore its best weights is left out: it kept the embeddings of its last step, and tables show
+    another.
     """
     from experiments.training import protocols, records
 
@@ -124,8 +114,9 @@ def validate(table: pd.DataFrame) -> None:
         raise ValueError("the table has no rows")
     values = pd.to_numeric(table["value"], errors="coerce")
     named = ("paper", "experiment", "profile", "dataset", "method", "metric")
+    selections = ("last", "val_best", "test_best", "every")
     checks = {
-        f"selection must be one of {SELECTIONS}": ~table["selection"].isin(SELECTIONS),
+        f"selection must be one of {selections}": ~table["selection"].isin(selections),
         **{f"{column} is empty": table[column].astype(str).str.len() == 0 for column in named},
         "value must be a finite number": ~values.map(math.isfinite),
         "percentages must lie in [0, 100]": table["metric"].astype(str).map(in_percent) & ~values.between(0, 100),
@@ -143,6 +134,5 @@ def without_outcomes(table: pd.DataFrame) -> pd.DataFrame:
 
 def costs(runs: Iterable) -> pd.DataFrame:
     """Seconds of each run. They differ from machine to machine and are only ever compared as ratios."""
-    return pd.DataFrame(
-        [{"method": r.spec.method, "setting": r.spec.setting, "seed": r.spec.seed, **r.cost} for r in runs]
-    )
+    labels = ("method", "setting", "seed")
+    return pd.DataFrame([{name: getattr(run.spec, name) for name in labels} | run.cost for run in runs])

@@ -44,13 +44,11 @@ def with_other_metric(tests: Mapping[str, ClaimTest]) -> dict[str, ClaimTest]:
 def checked(
     line: Any, comparisons: Sequence[Comparison], test: ClaimTest, other_metric: str | None, lines: pd.DataFrame
 ) -> dict[str, str]:
-    """Check -> "yes" where it keeps the verdict of a line, "no" where it does not, "" where it could not be made.
+    """Check -> "yes" where it keeps the verdict of a line, "no" where it does not, "" where it could not be made, as of
+    a verdict that is not DECIDED.
 
-    Args:
-        line: of the ledger, a claim's verdict that is one of DECIDED; else nothing is checked.
-        comparisons: those that decide it.
-        other_metric: the verdict on the other metric, None where there is none.
-        lines: all of the claim, see `ledger.ordered`.
+    comparisons: those that decide it. other_metric: the verdict on the other metric, None where there is none. lines:
+    all of the claim, see `ledger.ordered`.
     """
     if line.verdict not in DECIDED:
         return dict.fromkeys(CHECKS, "")

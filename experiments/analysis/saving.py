@@ -6,7 +6,7 @@ atomically and only after every row is valid, and read only as they were saved, 
 
 import json
 import platform
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +25,17 @@ if TYPE_CHECKING:
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 OWN = "own"  # in results/, what readers' own images or losses gave; an entry of the record of a table of such a loss
-TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # entries of a table's record, see `provenance`
+MADE_BY = TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # of a table's record, see `_made_by`
 
 
 def output_folder(profile: str) -> Path:
-    """Where a profile's tables go: DMLREPRO_RESULTS (the workflow's build folder) or results/."""
+    """DMLREPRO_RESULTS (the workflow's build folder) or results/, of a profile."""
     return repository_root() / (variables.folder("DMLREPRO_RESULTS") or "results") / profile
 
 
 def table_path(params: Any) -> Path:
-    """The CSV of a notebook under its parameters, in its `output_folder`. What a reader's own images gave, or a loss
-    of their own (`own` of the parameters), goes to results/own/ instead, unless DMLREPRO_RESULTS says where: git
-    ignores that folder, and no page reads it."""
+    """The CSV of a notebook under its parameters. What a reader's own images gave, or a loss of their own (`own` of the
+    parameters), goes to results/own/, which git ignores, unless DMLREPRO_RESULTS says where."""
     folder = output_folder(params.profile)
     theirs = is_own(params.as_dict().get("dataset", "")) or getattr(params, "own", False)
     if theirs and variables.folder("DMLREPRO_RESULTS") is None:
@@ -47,11 +46,8 @@ def table_path(params: Any) -> Path:
 def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
     """Write `<stem>.csv`, with costs `<stem>.cost.csv`, and the record of both, `<stem>.json`; returns the CSV's path.
 
-    The table is sorted by its identity columns, so equal numbers are equal bytes. When neither they nor the parameters
-    did change, the provenance of the run that first made them stays.
-
-    Args:
-        runs: the finished runs of the table, for its provenance and, without `cost`, its costs.
+    When neither numbers nor parameters did change, the provenance of the run that first made them stays. runs: the
+    finished runs of the table, for its provenance and, without `cost`, its costs.
     """
     results.validate(table)
     if cost is None and runs:
@@ -65,8 +61,8 @@ def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.Data
         write_text(path, text)
         for part in PARTS[1:]:  # costs and a picture of other numbers
             path.with_suffix(part).unlink(missing_ok=True)
-    renewed = _searched(params, {run.spec.method for run in runs}) | _recorded(runs)  # equal numbers may rest on others
-    made = {name: value for name, value in made.items() if name not in (SEARCHES, TRAINED_BY, LINES)} | renewed
+    # equal numbers may rest on others
+    made = {name: value for name, value in made.items() if name not in MADE_BY} | _made_by(params, runs)
     if cost is not None:
         write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
     seal(path, made)
@@ -74,12 +70,8 @@ def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.Data
 
 
 def save_picture(figure: "Figure", params: Any) -> None:
-    """Write `<stem>.png` beside the table that `save` has written, for the committed page, which is an execution of
-    profile quick and shows the pictures of others; its own it shows already, so that quick writes none.
-
-    Raises:
-        ValueError: no table was saved there.
-    """
+    """Write `<stem>.png` beside the table that `save` has written, but for quick: the committed page, an execution of
+    that profile, shows the pictures of others. ValueError: no table was saved there."""
     if params.profile != "quick":
         path = table_path(params)
         made = record(path)
@@ -103,11 +95,7 @@ def _ordered(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def read(path: Path | str) -> pd.DataFrame:
-    """A results CSV, validated.
-
-    Raises:
-        ValueError: a row is no result, or a file of the table is not as it was saved; names the file.
-    """
+    """A results CSV; ValueError: a row is no result, or a file of the table is not as it was saved; names the file."""
     record(Path(path))
     text_columns = {name: str for name in COLUMNS if name not in ("dim", "seed", "step", "value")}
     try:
@@ -119,11 +107,8 @@ def read(path: Path | str) -> pd.DataFrame:
 
 
 def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
-    """What made a table: parameters, commit, package versions, device.
-
-    `runs` lists the commits, devices and versions of its finished runs, with how many runs have them: they may come
-    from the cache or from another machine. `device` and `rounding` are those of the runs, of this process without any.
-    """
+    """What made a table: parameters, commit, package versions, device. `runs` counts the finished runs by what made
+    them, as another machine. `device` and `rounding` are those of the runs, of this process without any."""
     from experiments.training import keys, sources
     from experiments.training.device import device_for_training
 
@@ -133,7 +118,6 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
         "notebook": params.notebook,
         "parameters": params.as_dict(),
         **({OWN: True} if getattr(params, "own", False) else {}),
-        **_searched(params, {run.spec.method for run in finished}),
         **sources.checkout(),
         "versions": sources.versions(),
         "device": " + ".join(sorted({group["device"] for group in groups})) or keys.device_name(),
@@ -141,30 +125,21 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
         "device_type": device_for_training().type,
         "machine": platform.machine(),
         "runs": groups,
-        **_recorded(finished),
     }
 
 
-def _searched(params: Any, methods: Collection[str]) -> dict[str, dict]:
-    """`searches`, where committed searches chose settings of these methods: by method the file, how many trials it has,
-    and its sha256, by which the table is known to rest on that very search."""
-    searches = {
-        method: {
-            "file": params.search_name(search["method"]),
-            "trials": len(search["trials"]),
-            "sha256": search["sha256"],
-        }
-        for method, search in (params.searches().items() if methods else ())
-        if method in methods
-    }
-    return {SEARCHES: searches} if searches else {}
-
-
-def _recorded(finished: Iterable) -> dict[str, list[list[str]]]:
-    """What names the stored runs of a table: `trained_by`, [loss, algorithm, what is trained, version of the code] once
-    each, by which `stored` finds what is outdated; `lines`, the start of the sha256 of each line. {} without any."""
+def _made_by(params: Any, finished: Sequence) -> dict[str, Any]:
+    """What the finished runs of a table rest on: `searches`, where committed ones chose settings of its methods: by
+    method the file, how many trials it has, and its sha256; `trained_by`, [loss, algorithm, what is trained, version of
+    the code] once each, by which `stored` finds what is outdated; `lines`, the start of the sha256 of each line."""
+    methods, searches = {run.spec.method for run in finished}, {}
+    for method, search in params.searches().items() if methods else ():
+        if method in methods:
+            file, trials = params.search_name(search["method"]), len(search["trials"])
+            searches[method] = {"file": file, "trials": trials, "sha256": search["sha256"]}
     lines = {run.line[SUM][:16]: run for run in finished if run.line}
     trained_by = {
         (run.spec.loss or "", run.spec.algorithm, run.spec.train_from or "", run.version) for run in lines.values()
     }
-    return {TRAINED_BY: [list(code) for code in sorted(trained_by)], LINES: sorted(lines)} if lines else {}
+    entries = {SEARCHES: searches, TRAINED_BY: [list(code) for code in sorted(trained_by)], LINES: sorted(lines)}
+    return {name: entry for name, entry in entries.items() if entry}

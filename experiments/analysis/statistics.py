@@ -1,6 +1,7 @@
 """Statistics of effects over seeds: t intervals, the six kinds of comparison, Holm's adjustment, what n seeds detect.
 
-Effects have seeds on the last axis, (..., n). Those that a kind of comparison takes are aligned: positive as claimed.
+Effects have seeds on the last axis, (..., n). A kind of comparison takes effects that are aligned, positive as claimed,
+the SESOI and the margin, and gives outcome -> p (...).
 """
 
 from __future__ import annotations
@@ -19,16 +20,12 @@ POWER = 0.8
 SUPPORTED, CONTRADICTED, EQUIVALENT, OPEN = OUTCOMES = ("supported", "contradicted", "equivalent", "open")
 
 
-def t_quantile(level: float, degrees: int) -> float:
-    return float(special.stdtrit(degrees, level))
-
-
 def t_interval(values: ArrayLike, level: float = 1 - LEVEL) -> tuple[float, float]:
     """Student t interval of the mean of `values` (n,); NaN for n < 2."""
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         return math.nan, math.nan
-    half = t_quantile((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    half = special.stdtrit(len(values) - 1, (1 + level) / 2) * values.std(ddof=1) / math.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
 
 
@@ -50,9 +47,6 @@ def two_sided(values: np.ndarray, bound: float = 0.0) -> np.ndarray:
 def tost(values: np.ndarray, margin: float) -> np.ndarray:
     """p of two one-sided tests; it is below 5 % just when the mean's 90 % interval lies within the margin of zero."""
     return np.maximum(p_above(values, -margin), p_above(-values, -margin))
-
-
-# --- the six kinds of comparison: (aligned effects (..., n), sesoi, margin) -> outcome -> p (...) ---------------------
 
 
 def superiority(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
@@ -96,25 +90,23 @@ BY_ROWS = ("bound", "rank")  # kinds without a p, which Holm does not adjust
 
 
 def holm(p_values: ArrayLike, family: int) -> np.ndarray:
-    """Holm's step-down adjusted p values (..., m) in the order given; NaN stays NaN and is not counted.
+    """Holm's step-down adjusted p values (m,) in the order given; NaN stays NaN and is not counted.
 
-    family: how many hypotheses there are. Those that are not among the p values count as p = 1, so that knowing them
-    can only lower the result.
+    family: how many hypotheses there are; those that are not among the p values count as p = 1.
     """
     p_values = np.asarray(p_values, dtype=float)
-    order = np.argsort(p_values, axis=-1)  # NaN last
-    steps = np.take_along_axis(p_values, order, -1) * (family - np.arange(p_values.shape[-1]))
+    order = np.argsort(p_values)  # NaN last
     adjusted = np.empty_like(p_values)
-    np.put_along_axis(adjusted, order, np.minimum(1, np.maximum.accumulate(steps, axis=-1)), -1)
+    steps = p_values[order] * (family - np.arange(len(order)))
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(steps))
     return adjusted
 
 
 def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: float = 0.0) -> float:
     """The mean effect that n seeds find in four cases of five, in the unit of sd and at_least; infinite for n < 2.
 
-    It is found where a two-sided t test at `level` rejects zero and the mean reaches `at_least`.
-
-    level: of the test as it decides, so after Holm LEVEL over the number of hypotheses.
+    It is found where a two-sided t test at `level`, after Holm LEVEL over the number of hypotheses, rejects zero and
+    the mean reaches `at_least`.
     """
     from scipy import optimize, stats
 
@@ -124,7 +116,7 @@ def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: f
         return at_least
     least, shares = at_least / sd, (np.arange(400) + 0.5) / 400
     errors = np.sqrt(stats.chi2.ppf(shares, n - 1) / (n - 1) / n)  # equally likely standard errors of the mean
-    needed = np.maximum(least, t_quantile(1 - level / 2, n - 1) * errors)
+    needed = np.maximum(least, special.stdtrit(n - 1, 1 - level / 2) * errors)
 
     def missing(effect: float) -> float:
         return float(stats.norm.sf((needed - effect) * math.sqrt(n)).mean()) - POWER

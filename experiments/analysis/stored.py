@@ -26,25 +26,18 @@ _SAID_ELSEWHERE = ("dataset", "seeds", "steps", "epochs", "methods", "small_dim"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A table of results/: a notebook's, under one profile and set of parameters.
+    """A table of results/: a notebook's, under one profile and set of parameters."""
 
-    stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
-    and what else differs from machine to machine. picture: a figure of the execution, see `saving.save_picture`.
-    older: whether other code than the present one trained its runs, see `of_older_code`. searches: by method the
-    committed search that chose its settings, see `saving.provenance`. trained: whether any of its runs was. mixed:
-    whether its runs are of several devices or numerics fingerprints.
-    """
-
-    stem: str
+    stem: str  # name of its file
     table: pd.DataFrame
     parameters: Mapping[str, Any]
-    device: str = ""
-    costs: pd.DataFrame | None = None
-    picture: Path | None = None
-    older: bool = False
-    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    trained: bool = True
-    mixed: bool = False
+    device: str = ""  # on what its runs were trained
+    costs: pd.DataFrame | None = None  # seconds and what else differs from machine to machine
+    picture: Path | None = None  # see `saving.save_picture`
+    older: bool = False  # see `of_older_code`
+    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, see `saving.provenance`
+    trained: bool = True  # whether any of its runs was
+    mixed: bool = False  # whether its runs are of several devices or numerics fingerprints
 
     @property
     def notebook(self) -> str:
@@ -73,7 +66,6 @@ class Stored:
 
     @property
     def plain_words(self) -> list[str]:
-        """Its parts: data, network, budget, seeds, and what else was changed."""
         form = "{} from scratch" if self.parameters.get("weights") == "none" else "pretrained {}"
         words = self._words(data_in_words, lambda name: form.format(NETWORKS.get(name.partition(".")[0], name)))
         return [word.replace("samples_per_class=0", "shuffled batches") for word in words]
@@ -97,14 +89,9 @@ class Stored:
 
     @property
     def heading(self) -> str:
-        """The label, the profile, whether the seeds are too few for more than a direction, and the code older."""
-        marks = ", a direction only" * self.few_seeds + ", trained by older code" * self.older
+        """The label, the profile, whether the seeds are too few for a verdict, and the code older."""
+        marks = ", a direction only" * (0 < self.seeds < MIN_SEEDS) + ", trained by older code" * self.older
         return f"{self.label} ({self.profile}{marks})"
-
-    @property
-    def few_seeds(self) -> bool:
-        """Whether its runs are too few for a verdict."""
-        return 0 < self.seeds < MIN_SEEDS
 
     @property
     def trials(self) -> dict[str, int]:
@@ -124,8 +111,7 @@ class Stored:
 
 
 def trials_of(table: pd.DataFrame, own: int, committed: Mapping[str, int]) -> dict[str, int]:
-    """By method of a table, how many trials chose its settings: of its execution's own search or of the committed
-    one; 0: no search."""
+    """By method of a table, how many trials of its own search or of the committed one chose its settings."""
     return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
 
 
@@ -136,8 +122,7 @@ OLDER = (
 
 
 def of_older_code(made: Mapping[str, Any]) -> bool:
-    """Whether a table of stored runs, by its record, was trained by a version that the present code is not compatible
-    with."""
+    """Whether a table, by its record, was trained by code that the present one is not compatible with."""
     return any(
         not records.is_compatible(records.kind(loss or None, algorithm, train_from or None), code)
         for loss, algorithm, train_from, code in made.get(saving.TRAINED_BY, ())
@@ -165,9 +150,9 @@ def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) 
     root = root or repository_root() / "results"
     of_notebook = []
     for profile in saving.PROFILES:
-        paths = [p for p in provenance.table_paths(root / profile) if p.stem.partition("--")[0] == notebook]
-        paths = [p for p in paths if p.relative_to(root) != but]
-        of_notebook += sorted((_read(path) for path in paths), key=lambda table: -table.seeds)
+        paths = [path for path in provenance.table_paths(root / profile) if path.relative_to(root) != but]
+        tables_of = [_read(path) for path in paths if path.stem.partition("--")[0] == notebook]
+        of_notebook += sorted(tables_of, key=lambda table: -table.seeds)
     return of_notebook
 
 

@@ -19,10 +19,8 @@ def _published(paper: str) -> pd.DataFrame:
 def published(
     paper: str, table: str | Sequence[str] | None = None, **where: str | float | Iterable[str | float]
 ) -> pd.DataFrame:
-    """Published rows of a paper, e.g. published("pfml", "Table 1", dataset="CUB-200-2011", metric="R@1").
-
-    A list stands for any of its members. ValueError when nothing matches, with what the column holds.
-    """
+    """Published rows of a paper, e.g. published("pfml", "Table 1", dataset="CUB-200-2011", metric="R@1"); a list stands
+    for any of its members. ValueError when nothing matches, with what the column holds."""
     rows = _published(paper)
     if table is not None:
         where = {"table": table} | where
@@ -30,9 +28,8 @@ def published(
         wanted = [wanted] if isinstance(wanted, str | int | float) else list(wanted)
         selected = rows[rows[column].isin(wanted)]
         if selected.empty:
-            raise ValueError(
-                f"{paper}: no published row with {column} in {wanted}; it holds {sorted(set(rows[column]))}"
-            )
+            known = sorted(set(rows[column]))
+            raise ValueError(f"{paper}: no published row with {column} in {wanted}; it holds {known}")
         rows = selected
     return rows.reset_index(drop=True)
 
@@ -66,9 +63,7 @@ def recalls(table: pd.DataFrame) -> list[str]:
 
 
 def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """The mean ± the half-width of Student's 95 % confidence interval over at least MIN_SEEDS seeds, of fewer the mean
-    alone, a row per protocol, setting and method, at the chosen step (`tables.chosen`).
-    """
+    """`with_interval` of every metric, a row per protocol, setting and method, at the chosen step (`tables.chosen`)."""
     rows = chosen(table)
     shown = rows[rows["metric"].isin(metrics)]
     digits = {name: decimals(values) for name, values in shown.groupby("metric")["value"]}
@@ -91,7 +86,7 @@ def decimals(values: Iterable[float]) -> int:
 
 
 def with_interval(values: Sequence[float], digits: int, sign: str = " ± ") -> str:
-    """The mean, and of at least MIN_SEEDS seeds half of Student's 95 % interval."""
+    """The mean ± half of Student's 95 % interval over at least MIN_SEEDS seeds; of fewer the mean alone."""
     low, high = t_interval([*values])
     mean = sum(values) / len(values)
     return f"{mean:.{digits}f}" + (f"{sign}{(high - low) / 2:.{digits}f}" if len(values) >= MIN_SEEDS else "")

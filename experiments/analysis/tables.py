@@ -32,9 +32,6 @@ CURVE = "curve"  # the setting of a run that repeats another and keeps its evalu
 Cells = dict[tuple[str, str], dict["Cell", dict[int, Any]]]
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
-
-
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
     """The rows at the step chosen on validation classes, where a metric has them, else at the last one: what is
     measured on a finished run, such as a distance, has no other."""
@@ -47,11 +44,7 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows that `chosen` keeps, at the last step of each run.
-
-    Raises ValueError if the table holds two values for one run.
-    """
-
+    """The rows that `chosen` keeps, at the last step of each run; ValueError if there are two values for one run."""
     rows = chosen(table[COLUMNS].astype({"seed": int, "step": int, "value": float}))
     run = [*CONTEXT, "method", "setting", "seed", "metric"]
     last = rows.groupby(run)["step"].transform("max")
@@ -73,9 +66,6 @@ def histories(table: pd.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, n
         raise MissingRows(f"evaluations during training ({metric})")
     by_method = rows.sort_values("step", kind="stable").groupby("method", sort=False)
     return {method: (curve["step"].to_numpy(), curve["value"].to_numpy()) for method, curve in by_method}
-
-
-# --- cells ------------------------------------------------------------------------------------------------------------
 
 
 class MissingRows(LookupError):
@@ -114,7 +104,6 @@ class Cell:
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest number of every setting that has a range."""
         return {name: value for name, value in self.settings.items() if isinstance(value, tuple)}
 
     def covers(self, level: Cell) -> bool:
@@ -204,9 +193,7 @@ def cells_of(rows: pd.DataFrame) -> Cells:
 
 def resampled_cells(hits: pd.DataFrame, draws: int = 2000, seed: int = 0) -> Cells:
     """R@1, which is P@1, in percent with the test classes of one context drawn anew with replacement: (draws,) by seed.
-
-    hits: counts as `results.hits` makes them. All cells share the draws, so that differences are paired by class.
-    """
+    All cells share the draws, so that differences are paired by class; hits: see `results.hits`."""
     classes = np.unique(hits["class_id"])
     times = np.random.default_rng(seed).multinomial(len(classes), np.full(len(classes), 1 / len(classes)), size=draws)
     cells: Cells = {}
@@ -219,8 +206,8 @@ def resampled_cells(hits: pd.DataFrame, draws: int = 2000, seed: int = 0) -> Cel
 
 
 def of_one_dataset(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """The final rows of a table that have the metrics; ValueError where a metric has no row, or where the rows are of
-    several data sets, profiles or protocols."""
+    """The final rows of the metrics; ValueError where one has no row, or rows are of several data sets, profiles or
+    protocols."""
     rows = final_rows(table)
     absent = [metric for metric in metrics if metric not in set(rows["metric"])]
     if absent or not metrics:
@@ -247,16 +234,13 @@ def levels_of(cells: Cells, cell: Cell, metric: str) -> dict[Cell, dict[int, Any
     return levels
 
 
-def uncovered(cells: Cells, cell: Cell, metric: str) -> str:
-    """What a range of a cell lacks, as "covers 1 to 3 of 1 to 6"; empty if both of its ends were measured."""
-    for name, (low, high) in cell.ranges.items():
+def uncovered(cells: Cells, cell: Cell, metric: str) -> bool:
+    """Whether an end of a range of the cell was not measured."""
+    for name, ends in cell.ranges.items():
         measured: list[Any] = [level.settings.get(name, DEFAULTS.get(name)) for level in levels_of(cells, cell, metric)]
-        if not np.allclose([min(measured), max(measured)], (low, high)):
-            return f"{name} covers {min(measured):g} to {max(measured):g} of {low:g} to {high:g}"
-    return ""
-
-
-# --- effects by seed --------------------------------------------------------------------------------------------------
+        if not np.allclose([min(measured), max(measured)], ends):
+            return True
+    return False
 
 
 def effects(cells: Cells, subject: Expression, baseline: Expression, metric: str, relative: bool = False) -> np.ndarray:
@@ -270,14 +254,10 @@ def difference(
     cells: Cells, subject: Expression, baseline: Expression, metric: str, relative: bool = False
 ) -> np.ndarray:
     """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative, NaN if one is not positive.
-
-    The trailing shape is that of the cells' values. Raises MissingRows for an absent cell, or if the two share no seed.
-    """
-    one, other = by_seed(cells, subject, metric), baseline.constant
-    if other is None:
-        one, other = _stack([one, by_seed(cells, baseline, metric)], f"{subject} and {baseline}")
-    else:
-        (one,) = _stack([one], f"the levels of {subject}")
+    MissingRows for an absent cell, or if the two share no seed."""
+    sides = [by_seed(cells, side, metric) for side in (subject, baseline) if not side.is_constant]
+    one, *others = _stack(sides, f"{subject} and {baseline}")
+    other = others[0] if others else baseline.zero
     if not relative:
         return one - other
     positive = np.logical_and(one > 0, np.asarray(other) > 0)

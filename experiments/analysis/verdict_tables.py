@@ -24,15 +24,12 @@ GLOSSARY = (
 class Judged:
     """Verdicts, a row per claim and context, and the comparisons they rest on; shown in a notebook as two tables.
 
-    verdicts: claim_id, verdict, k supported of n deciding comparisons, reason (`comparing.Reason`) and the comparisons
-        that it is about (detail), role ("named" data sets of the claim, or "out of scope"), what the test states of the
-        claim (universal, ingredient, revised), and of its least favourable comparison: effect, interval [low, high]
-        ("95 %", of an equivalence "90 %", of a bound the "range"), unit and seeds, the required effect, the context,
-        device, p, p_holm, detectable, class_low, class_high, tuned ("yes", "no", or empty where nothing could be),
-        mixes ("devices", "fingerprints"), zero (what the effect is compared with) and `compared`, the Comparison.
-    comparisons: the same of every comparison, with its outcome before any adjustment, whether it decides ("yes",
-        "control", "precondition"), and why it is open; of_dataset is the data set of the verdict, dataset that of the
-        comparison: a study without images has none.
+    verdicts: k supported of n deciding comparisons, reason (`comparing.Reason`) and the comparisons that it is about
+        (detail), role ("named" data sets of the claim, or "out of scope"), and of its least favourable comparison:
+        effect, interval [low, high] ("95 %", of an equivalence "90 %", of a bound the "range"), p, p_holm, detectable,
+        class_low, class_high, zero (what the effect is compared with) and `compared`, the Comparison.
+    comparisons: the same of every comparison, with its outcome before any adjustment and whether it decides ("yes",
+        "control", "precondition"); dataset is empty of a study without images, and of_dataset that of the verdict.
     """
 
     verdicts: pd.DataFrame
@@ -68,8 +65,7 @@ def said(compared: Comparison) -> str:
 
 def ours(line: Any) -> str:
     """A line's comparison with effect and interval: "PFML vs CPML: R@1 +3.0 [+2.6, +3.4]"; of fewer seeds the single
-    values; of a comparison with a constant the value itself, without a sign. Measures have two digits of the width of
-    the interval, "1.027" where three digits are "1.03". Empty where nothing was compared."""
+    values; of a comparison with a constant the value itself. Measures have two digits of the width of the interval."""
     if not line.comparison:
         return ""
     compared = line.compared
@@ -90,7 +86,6 @@ def ours(line: Any) -> str:
 
 
 def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts for reading, a row per claim and context."""
     stated = claims.stated()
     rows = [
         {"the paper says": stated.get(line.claim_id, {}).get("statement", "")}
@@ -106,7 +101,6 @@ def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparison_table(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Every comparison the verdicts rest on, for reading, a row each."""
     rows = [
         {"claim": line.claim_id, "decides": line.decides, "interpretation": line.interpretation, "ours": ours(line)}
         | {"seeds": line.seeds, "outcome": line.outcome, "reason": line.reason, "required": line.required}

@@ -1,8 +1,7 @@
-"""Charts of numbers: dots and ablations of tables, lines, and curves over the steps of training.
+"""Charts of numbers: dots and ablations of tables, and lines.
 
 Filled marks and lines are means over seeds. From MIN_SEEDS seeds on there are 95 % t intervals; small circles are
-single seeds, of fewer than MANY. Published values are hollow, in panels of their own. `names` says how a paper calls
-and colours things.
+single seeds, of fewer than MANY. Published values are hollow. `names` says how a paper calls and colours things.
 """
 
 import itertools
@@ -29,9 +28,6 @@ MANY = 10  # from so many seeds on the interval says it, and circles would cover
 SHARES = ("label_noise",)  # settings that are fractions and shown in percent
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-
 def dots(
     table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | None = None, *, names: Names = PLAIN
 ) -> Figure:
@@ -40,14 +36,15 @@ def dots(
     The axis spans what was trained. The network before training is a line, dashed with its features and dotted with a
     random head, or an arrow where it lies far outside. A metric that is the same everywhere stands in the title.
 
-    table: tidy results of one data set, profile and protocol.
-    published: rows with columns dataset, method, metric, value, methods named as in the table; hollow marks in a panel
-        beside that of the same metric, since another data set has another scale.
-    ValueError names what is missing or mixed.
+    table: of one data set, profile and protocol. published: columns dataset, method, metric, value; in a panel beside
+    that of the same metric, since another data set has another scale. ValueError names what is missing or mixed.
     """
     rows = tables.of_one_dataset(table, metrics).dropna(subset="value")
     values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
-    floors = _floors(rows)
+    keys = list(dict.fromkeys(zip(rows["method"], rows["setting"])))
+    # networks before training, where one has no several settings and something else is there
+    floors = [key for key in keys if key[0] in FLOORS and [method for method, _ in keys].count(key[0]) == 1]
+    floors = floors if len(floors) < len(keys) else []
     order = [key for key in dict.fromkeys(key[:2] for key in values) if key not in floors]
     order.sort(key=lambda key: values.get((*key, metrics[0]), np.array([-np.inf])).mean())
     methods = [method for method, _ in order]
@@ -82,14 +79,6 @@ def dots(
         figure.suptitle(title, fontsize="medium")
         legend(figure, *axes)
     return described(figure, f"Dots of {listed(map(names.label, metrics))} by method: {title}.")
-
-
-def _floors(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """(method, setting) of networks before training; none where one has several settings, or where nothing else is."""
-    keys = list(dict.fromkeys(zip(rows["method"], rows["setting"])))
-    methods = [method for method, _ in keys]
-    floors = [key for key in keys if key[0] in FLOORS and methods.count(key[0]) == 1]
-    return floors if len(floors) < len(keys) else []
 
 
 def _short_names(order: Sequence[tuple[str, str]], names: Names) -> tuple[str, list[str]]:
@@ -159,13 +148,11 @@ def ablation(
     xscale: str = "linear",
     names: Names = PLAIN,
 ) -> Figure:
-    """A metric against a setting, panels one below another: our change from a reference level, paired by seed, unless
-    the metric is 0 there, with the published changes in black where they are known; our values.
+    """A metric against a setting `x`, panels one below another: our change from a reference level, paired by seed,
+    unless the metric is 0 there, with the published changes in black where they are known; our values.
 
-    x: the setting's name in `table`, e.g. "alpha" for rows with setting "alpha=3".
-    published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; of other data and networks.
-    reference: the level to compare with, one that all curves have, such as the method's default; None: the lowest.
-    xscale: "linear" or "log"; a level 0 on a logarithmic axis is drawn on a linear piece left of the smallest other.
+    published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; of other data and networks. reference: a level that all curves
+    have; None: the lowest. xscale: on "log" a level 0 is drawn on a linear piece left of the smallest other.
     """
     rows = tables.of_one_dataset(table, [metric])
     ours = _by_level(rows, x, names)
@@ -235,8 +222,8 @@ def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, 
 
 
 def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
-    """Means of a (seeds, levels) frame, single seeds where these are few, from MIN_SEEDS seeds on a t interval, drawn
-    so many points beside their level."""
+    """Means of a (seeds, levels) frame, single seeds where these are few, and t intervals, so many points beside their
+    level."""
     from matplotlib.transforms import ScaledTranslation
 
     if by_seed.shape[1] == 2:  # between two levels nothing is known
@@ -269,9 +256,6 @@ def _statistics(rows: pd.DataFrame) -> str:
     return f"means{interval}{single}, n = {n} {unit}"
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
 def lines(
     series: Mapping[str, tuple],
     xlabel: str,
@@ -285,19 +269,14 @@ def lines(
     names: Names = PLAIN,
 ) -> Figure:
     """Numerical studies: {name: (x, y) or (x, y, low, high)} as lines with a band; references are horizontal lines.
-
-    band: what a line with a band and the band are, "mean, range over seeds"; it stands above the legend.
-    """
+    band: what a line with a band and the band are, "mean, range over seeds"."""
     check(band or all(len(arrays) == 2 for arrays in series.values()), "band: say what the lines and their bands are")
     with panels(1, 3.6, width=6.5) as (figure, (axis,)):
         for i, (name, (x, y, *ends)) in enumerate(series.items()):
-            shade, shape, dashes = (
-                OTHERS[i % len(OTHERS)],
-                style.MARKERS[i % len(style.MARKERS)],
-                ("-", "--", "-.", ":")[i % 4],
-            )
-            if names.colors.get(name):
-                shade, shape, dashes = names.color(name), names.marker(name), "-"
+            shade, shape, dashes = names.color(name), names.marker(name), "-"
+            if not names.colors.get(name):  # it is no method
+                shade, shape = OTHERS[i % len(OTHERS)], style.MARKERS[i % len(style.MARKERS)]
+                dashes = ("-", "--", "-.", ":")[i % 4]
             marker = None if len(x) > 30 else shape
             every = (i % 3, 3) if len(x) > 12 else 1  # lines that coincide still show their marks
             axis.plot(x, y, color=shade, linestyle=dashes, marker=marker, markersize=5, markevery=every, label=name)

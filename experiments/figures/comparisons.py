@@ -1,5 +1,4 @@
-"""Charts that put many comparisons side by side: growth with size, theirs against ours, gains with their
-intervals, ranks on several data sets, the verdicts of all claims."""
+"""Charts that put many comparisons side by side: growth, theirs against ours, gains, ranks, all verdicts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,10 +17,8 @@ from experiments.figures.style import MARKERS, PALETTE, PLAIN, WIDTH, Names, des
 def growth(
     charts: Sequence[tuple[str, str, str, Mapping[str, tuple[np.ndarray, np.ndarray]]]], *, names: Names = PLAIN
 ) -> Figure:
-    """Panels of what grows with a size, both axes logarithmic, with the fitted line, whose slope its legend has.
-
-    charts: (title, axis title of the size, axis title of what grows, {name: (sizes, values)}).
-    """
+    """Panels of what grows with a size, both axes logarithmic, with the fitted line and its slope; charts:
+    (title, axis title of the size, axis title of what grows, {name: (sizes, values)})."""
     with panels(len(charts), 3.1, WIDTH, most=2) as (figure, axes):
         for axis, (title, xlabel, ylabel, series) in zip(axes, charts):
             for i, (name, (sizes, values)) in enumerate(series.items()):
@@ -44,9 +41,7 @@ def growth(
 
 def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
     """Published numbers against ours, each less the mean of its comparison, a panel per paper; on the line both agree.
-
-    points: columns paper, own (whether the method is the paper's), theirs and ours.
-    """
+    points: columns paper, own (whether the method is the paper's), theirs and ours."""
     kinds = ((False, "baselines", "#8A8A8A", "o"), (True, "the paper's own", "#D55E00", "D"))
     papers = points.groupby("paper", sort=False)
     with panels(len(papers), 3.1, most=min(3, len(papers)), extra=0.4) as (figure, axes):
@@ -67,11 +62,8 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
 def gains(
     effects: Mapping[str, tuple[float, float, float]], against: str, measured: str, *, names: Names = PLAIN
 ) -> Figure:
-    """Differences to a reference, the best above: filled where the whole interval lies above zero.
-
-    effects: by candidate, named "METHOD (how)", (difference, low, high); infinite bounds leave the figure.
-    against: the reference. measured: what the differences are of, and over how much, for the title.
-    """
+    """Differences to a reference, the best above: filled where the whole interval lies above zero. effects: by
+    candidate, named "METHOD (how)", (difference, low, high). measured: what they are of, for the title."""
     with panels(1, 0.27 * len(effects) + 1.3, WIDTH) as (figure, (axis,)):
         colors = [names.color(name.partition(" (")[0]) for name in effects]
         _intervals(axis, [(*of, shade, of[1] > 0) for of, shade in zip(effects.values(), colors)], list(effects))
@@ -93,11 +85,11 @@ def _intervals(axis: Axes, rows: Sequence[tuple[float, float, float, str, bool]]
 
 
 def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PLAIN) -> Figure:
-    """A panel per data set, a dot per method with its interval over seeds, the highest mean on top.
+    """A panel per data set, a dot per method with its interval over seeds, the highest mean on top; hollow where no
+    search chose the settings.
 
-    data: {title: columns method, mean, low, high, tuned, untrained}; low and high are NaN where seeds are too few.
-    tuned: whether a search chose the method's settings; a hollow dot has default ones. untrained: of the
-    features before training, in words below the panel and, where it lies among the methods, as a line.
+    data: {title: columns method, mean, low, high, tuned, untrained}; low and high are NaN where seeds are too few,
+    untrained is of the features before training, where it lies among the methods a line.
     """
     tallest = max(len(table) for table in data.values())
     with panels(len(data), 0.25 * tallest + 1.3, width=3.7 * len(data)) as (figure, axes):
@@ -118,8 +110,6 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
     return described(figure, f"Ranking of methods by {metric}, a panel per data set: {listed(data)}.")
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------------
-
 _LOOKS: dict[str, tuple[str, str]] = {  # verdict -> its colour, for colour-blind readers, and the mark that says it too
     Verdict.SUPPORTED: ("#009E73", "+"),
     Verdict.IN_PART: ("#8FD4B9", "(+)"),
@@ -136,15 +126,12 @@ _LOOKS: dict[str, tuple[str, str]] = {  # verdict -> its colour, for colour-blin
 SHADES = {word: shade for word, (shade, _) in _LOOKS.items()}  # in the order of figures and counts
 MARKS = {word: mark for word, (_, mark) in _LOOKS.items()}
 COUNTED = (*DECIDED, Verdict.INCONCLUSIVE)  # whose comparisons have outcomes that mean something
-ALWAYS = (*DECIDED, Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
+ALWAYS = (*COUNTED, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
 
 
 def verdict_squares(verdicts: pd.DataFrame) -> Figure:
     """A row of squares per paper, a square per claim: the mark of its verdict and, in green, the share of its
-    comparisons that are supported, where these were judged; below them what the marks mean.
-
-    verdicts: a row per claim, with paper, number, verdict (a word of `judging.Verdict`), k and n.
-    """
+    comparisons that are supported, where these were judged. verdicts: columns paper, number, verdict, k and n."""
     names = [*dict.fromkeys(verdicts["paper"])]
     words = [word for word in SHADES if word in {*verdicts["verdict"], *ALWAYS}]
     with panels(1, 0.5 * len(names) + 1.5, 9, grid=False) as (figure, (axis,)):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from experiments.datasets import manifests
 from experiments.datasets.images import decoded
@@ -20,14 +21,9 @@ RIGHT, WRONG = "#1B8A3A", "#C1272D"
 Rows = list[list[np.ndarray]]
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
-
-
 def sample_images(dataset: str, classes: int, per_class: int) -> tuple[Rows, list[str]]:
-    """At most `classes` randomly drawn training classes for `samples`: (rows of images, class names).
-
-    A class with fewer than per_class images shows some of them again. Images without labels fill nameless rows.
-    """
+    """At most `classes` randomly drawn training classes for `samples`: (rows of images, class names); images without
+    labels fill nameless rows."""
     manifest = manifests.load(dataset)
     rng, indices = np.random.default_rng(0), manifest.indices("train")
     if not manifest.labelled:
@@ -44,11 +40,8 @@ def sample_images(dataset: str, classes: int, per_class: int) -> tuple[Rows, lis
 
 
 def by_norm(run: RunResult, count: int, classes: int = 4, split: str = "test", seed: int = 0) -> tuple[Rows, list[str]]:
-    """Images of a split in the order of their embedding norm, for `samples`: (rows of `count` images, row names).
-
-    Two rows with the smallest and the largest norms of all, then randomly drawn classes, each from its smallest to its
-    largest norm in even steps.
-    """
+    """Images of a split in the order of their embedding norm, for `samples`: (rows of `count` images, row names): the
+    smallest and the largest norms of all, then randomly drawn classes, each from its smallest to its largest norm."""
     manifest = batches.load_dataset(run.spec)
     indices = manifest.indices(split)
     embeddings = inference.embed_images(run.spec, run.network(), manifest, indices)
@@ -82,7 +75,6 @@ def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[lis
 
 
 def thumbnails(manifest: manifests.Manifest, indices: np.ndarray, short_side: int = 64) -> list[np.ndarray]:
-    """Small images of a data set for a figure; only the asked ones are decoded."""
     if isinstance(manifest.images, np.ndarray):
         return [manifest.images[index] for index in indices]
     own, images = manifests.is_own(manifest.name), []
@@ -93,22 +85,17 @@ def thumbnails(manifest: manifests.Manifest, indices: np.ndarray, short_side: in
     return images
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
 def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
-    """Images of some classes, a row per class with its name."""
+    """Images of some classes, a row per class with its name on at most three lines."""
+    wrapped = [plain(textwrap.fill(name, 24, max_lines=3, placeholder=" …")) for name in names]
     cells = [[(x, image, None) for x, image in enumerate(row)] for row in rows]
-    figure = _wall(cells, list(map(_wrapped, names)), left=2.6 if any(names) else 0.0)
+    figure = _wall(cells, wrapped, left=2.6 if any(names) else 0.0)
     return described(figure, f"Images, a row per class: {listed(filter(None, names))}.")
 
 
 def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray | None) -> Figure:
-    """Queries in the first column, then their nearest gallery images in order: green frame and tick for the same class,
-    red frame and cross for another; no frames where nobody knows.
-
-    queries: Q images; neighbours: Q lists of K images; correct: bool (Q, K), or None.
-    """
+    """Q queries in the first column, then their K nearest gallery images in order: green frame and tick for the same
+    class, red frame and cross for another; no frames where `correct` (Q, K) is None."""
     count, k = len(queries), len(neighbours[0])
     correct = np.full((count, k), None) if correct is None else np.asarray(correct, dtype=bool)
     places = 1.25 + np.arange(k)
@@ -141,8 +128,6 @@ def _wall(
 
 
 def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray, right: bool | None) -> None:
-    from matplotlib.patches import Rectangle
-
     pixels = np.squeeze(image)  # grey images may have a last axis of one channel
     height, width = np.array(pixels.shape[:2]) / max(pixels.shape[:2]) * 0.88
     left, top = x + (1 - width) / 2, y + (1 - height) / 2
@@ -153,8 +138,3 @@ def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray, right: bool | 
         axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=shade, linewidth=2.5))
         box = {"boxstyle": "round,pad=0.12", "facecolor": shade, "edgecolor": "none"}
         axis.text(left + width, top, mark, ha="right", va="top", color="white", fontsize=9, weight="bold", bbox=box)
-
-
-def _wrapped(name: str, width: int = 24) -> str:
-    """A name on at most three lines."""
-    return plain(textwrap.fill(name, width, max_lines=3, placeholder=" …"))

@@ -18,12 +18,9 @@ def field(
     points: np.ndarray,
     titles: tuple[str, str, str],
 ) -> Figure:
-    """Potentials on a grid of the plane, a panel each, with force arrows and the points that make them.
-
-    x (W,), y (H,): the grid. potentials: {title: (H, W)}; colours end at their 2 % and 98 % quantiles. forces:
-    {title: (H, W, 2)}, thinned to 15 arrows a side; their length grows with the logarithm of the force, which spans
-    many orders. points (N, 2). titles: of x, y and the colour bar.
-    """
+    """Potentials {title: (H, W)} on a grid x (W,), y (H,), a panel each, with force arrows {title: (H, W, 2)} and the
+    points (N, 2) that make them. Colours end at the 2 % and 98 % quantiles; the length of arrows grows with the
+    logarithm of the force, which spans many orders. titles: of x, y and the colour bar."""
     import seaborn
 
     width = min(WIDTH, 4.5 * len(potentials))
@@ -59,9 +56,8 @@ def arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None:
 
 
 def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
-    """Samples and proxies in the plane, a panel per state: {title: points (N, 2), labels (N,) 0, 1, ..., converged and
-    next (C, M, 2)}. Dots are samples in the colour of their class, squares its converged proxies, circles those of the
-    next problem."""
+    """Samples (dots) and proxies, converged (squares) and of the next problem (circles), in the colours of classes, a
+    panel per state: {title: points (N, 2), labels (N,) 0, 1, ..., converged and next (C, M, 2)}."""
     states = {title: {name: np.asarray(array) for name, array in state.items()} for title, state in states.items()}
     with panels(len(states), 3.4, 7.4, most=2, extra=0.4) as (figure, axes):
         for axis, (title, state) in zip(axes, states.items()):

@@ -1,12 +1,11 @@
 """The one style of all figures, and what things are called and coloured in them.
 
-A method has one colour and one marker in every figure. Functions of this package check plain tables and arrays, draw,
-and return the matplotlib Figure, left open so that a notebook shows it with one sentence of alternative text. Figures
-and thumbnails are small: a notebook is read on the web.
+A method has one colour and one marker in every figure. Functions of this package draw plain tables and arrays and
+return the matplotlib Figure, left open so that a notebook shows it with one sentence of alternative text. Figures and
+thumbnails are small: a notebook is read on the web.
 """
 
 import contextlib
-import functools
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,14 +39,10 @@ LABELS = {  # axis titles of metrics and settings that all have; those of a pape
 
 @dataclass(frozen=True)
 class Names:
-    """What is called and coloured how, for example in a paper; as it is made, it suits any table.
+    """What is called and coloured how, for example in a paper; as it is made, it suits any table."""
 
-    colors: of methods by name; a method that is not listed gets one of the PALETTE by its name.
-    labels: axis titles of metrics and settings by name, beside and instead of LABELS.
-    """
-
-    colors: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    colors: Mapping[str, str] = field(default_factory=dict)  # of methods by name; others have one of the PALETTE
+    labels: Mapping[str, str] = field(default_factory=dict)  # axis titles of metrics and settings, before LABELS
 
     def color(self, method: str) -> str:
         return self.colors.get(method) or PALETTE[zlib.crc32(method.encode()) % len(PALETTE)]
@@ -74,8 +69,8 @@ def panels(
     height: float,
     width: float = WIDTH,
     *,
-    most: int | None = None,
-    extra: float = 0.0,
+    most: int = 0,
+    extra: float = 0,
     grid: bool = True,
     **options: Any,
 ) -> Iterator[tuple[Figure, list[Axes]]]:
@@ -112,18 +107,17 @@ def legend(figure: Figure, *axes: Axes) -> None:
 
 def described(figure: Figure, text: str) -> Figure:
     """The figure with an alternative text, a sentence that says what it shows to readers who cannot see it."""
+
+    def shown() -> None:
+        from IPython.core.pylabtools import print_figure
+        from IPython.display import display
+
+        picture, words = {"image/png": print_figure(figure, "png", base64=True)}, str(figure.get_label())
+        display(picture | {"text/plain": words}, metadata={"image/png": {"alt": words}}, raw=True)
+
     figure.set_label(text.replace(r"\$", "$").replace("\n", ", "))
-    shown: Any = figure
-    shown._ipython_display_ = functools.partial(_display, figure)  # IPython asks an object for this before all else
+    vars(figure)["_ipython_display_"] = shown  # IPython asks an object for this before all else
     return figure
-
-
-def _display(figure: Figure) -> None:
-    from IPython.core.pylabtools import print_figure
-    from IPython.display import display
-
-    picture, words = {"image/png": print_figure(figure, "png", base64=True)}, str(figure.get_label())
-    display(picture | {"text/plain": words}, metadata={"image/png": {"alt": words}}, raw=True)
 
 
 GREEK = dict(zip(["alpha", "beta", "delta", "kappa", "lambda", "omega", "rho"], "αβδκλωρ"))
@@ -149,13 +143,12 @@ def check(condition: object, message: str) -> None:
 
 
 def ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
-    """Ticks where something was measured, unless that is at many places; unit: what a level is multiplied with. Of
-    levels too near one another for their numbers the higher has none."""
+    """Ticks where something was measured, unless that is at many places; unit: what a level is multiplied with."""
     if len(levels) <= 8:
         places = axis.transAxes.inverted().transform(axis.transData.transform([(level, 0) for level in levels]))[:, 0]
         texts, last = [], -math.inf
         for level, place in zip(levels, places):
-            texts.append(f"{unit * level:g}" if place - last > 0.075 else "")
+            texts.append(f"{unit * level:g}" if place - last > 0.075 else "")  # where there is place for a number
             last = place if texts[-1] else last
         axis.set_xticks(levels, texts)
         axis.minorticks_off()

@@ -27,8 +27,8 @@ EARLY_STOP_STEPS = {"cub": 10_000, "cars": 10_000, "sop": 78_000, "inshop": 101_
 
 
 def of(study: Study, params: Params, but: Container[str] = ()) -> tuple[list[RunSpec], float]:
-    """The distinct runs of a notebook, and their hours: as those on record took, or at `paper` on one A100; without a
-    search before them. but: what `identity` says of runs that others pay for."""
+    """The distinct runs of a notebook, and their hours as those on record took, or at `paper` on one A100, without a
+    search before them. but: the `identity` of runs that others pay for."""
     specs = {identity(spec): spec for spec in study.specs_untrained(params)}
     distinct = [spec for name, spec in specs.items() if name not in but]
     at_paper = params.profile == "paper"

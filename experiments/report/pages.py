@@ -27,7 +27,6 @@ from experiments.report import catalogue, costs, verdicts
 
 ANSWER = "answer"  # tag of the cell with answer and verdicts at the top of a notebook
 METRICS = ("R@1", "MAP@R")
-LEAST = 4  # trained methods, from which on a table is a leaderboard
 SEVERITIES = ("changes results", "changes a formula", "a misprint")
 
 
@@ -42,63 +41,46 @@ def cell(text: str) -> str:
     return "".join(f"\\{letter}" if letter in r"\|*_$[]`~" else letter for letter in escape(text, quote=False))
 
 
-# --- claims -----------------------------------------------------------------------------------------------------------
-
-
-def verdict_cell(claim_id: str) -> str:
-    line = verdicts.deciding()[claim_id]
-    count = f" ({line.k} of {line.n})" if line is not None and line.n else ""
-    return f"{verdicts.here()[claim_id]}{count}" + (", revised" if line is not None and line.revised else "")
-
-
-def effect_cell(claim_id: str) -> str:
-    """The least favourable comparison with its effect and interval."""
-    line = verdicts.deciding()[claim_id]
-    return "" if line is None else cell(shown.ours(line))
-
-
 @functools.cache
 def _checks() -> pd.DataFrame:
     return pd.read_csv(verdicts.paths()["claims"], dtype=str, keep_default_na=False)[[*robustness.CHECKS]]
 
 
-def robust_cell(claim_id: str) -> str:
-    """How many checks of those that could be made keep the verdict."""
-    line = verdicts.deciding()[claim_id]
-    words = [] if line is None else [word for word in _checks().iloc[line.Index] if word]
-    return f"{words.count('yes')}/{len(words)}" if words else ""
+def _verdict(claim_id: str) -> tuple[str, str, str]:
+    """The verdict, the least favourable comparison, and how many of the checks that could be made keep it."""
+    word, line = verdicts.here()[claim_id], verdicts.deciding()[claim_id]
+    if line is None:
+        return word, "", ""
+    counted = f" ({line.k} of {line.n})" * (line.n > 0) + ", revised" * bool(line.revised)
+    checks = [check for check in _checks().iloc[line.Index] if check]
+    return f"{word}{counted}", cell(shown.ours(line)), f"{checks.count('yes')}/{len(checks)}" if checks else ""
 
 
 def verdict_table(claim_ids: Iterable[str]) -> str:
-    short = claims.short_statements()
-    makers = (verdict_cell, effect_cell, robust_cell)
-    rows = [(f"{name} {cell(short[name])}", *(make(name) for make in makers)) for name in claim_ids]
+    short = {row["claim_id"]: cell(row["short"]) for row in claims.rows_of("short_claims.csv")}
+    rows = [(f"{name} {short[name]}", *_verdict(name)) for name in claim_ids]
     return table(("claim", "verdict (k of n)", "least favourable effect [95 % CI]", "robust"), rows)
-
-
-def own(paper: str) -> list[str]:
-    return [claim_id for claim_id, row in claims.stated().items() if row["paper"] == paper]
 
 
 def ledger_table() -> str:
     rows = []
     for claim_id, row in claims.stated().items():
         line = verdicts.deciding()[claim_id]
-        notebook = catalogue.claims()[claim_id].notebook
-        why = catalogue.claims()[claim_id].not_testable or (line.reason if line is not None else "no runs")
+        test, (verdict, _, robust) = catalogue.claims()[claim_id], _verdict(claim_id)
+        why = test.not_testable or (line.reason if line is not None else "no runs")
         stated = f"{cell(row['statement'])} ({cell(row['where'])})"
-        rows.append((claim_id, stated, verdict_cell(claim_id), robust_cell(claim_id), cell(why), _link(notebook)))
+        rows.append((claim_id, stated, verdict, robust, cell(why), _link(test.notebook)))
     return table(("claim", "the paper says", "verdict (k of n)", "robust", "why open", "nb"), rows)
 
 
 def matrix_table() -> str:
-    lines, short = verdicts.lines(), claims.short_statements()
+    lines, short = verdicts.lines(), {row["claim_id"]: cell(row["short"]) for row in claims.rows_of("short_claims.csv")}
     other = lines[(lines["decides"] == "yes") & (lines["role"] != "named") & (lines["verdict"] != Verdict.NOT_RUN)]
     rows = []
     for claim_id, word in verdicts.here().items():
         own = other[other["claim_id"] == claim_id]
         elsewhere = [f"{MARKS[line.verdict]} {stored.data_in_words(line.dataset)}" for line in own.itertuples()]
-        rows.append((claim_id, cell(short[claim_id]), MARKS[word], ", ".join(elsewhere)))
+        rows.append((claim_id, short[claim_id], MARKS[word], ", ".join(elsewhere)))
     return table(("claim", "in short", "verdict", "on data that it does not name"), rows)
 
 
@@ -107,28 +89,25 @@ def counts_table() -> str:
     here, tests = verdicts.here(), catalogue.claims()
     rows = []
     for word in Verdict:
-        of = [claim_id for claim_id in here if here[claim_id] == word]
-        if of:
+        if of := [claim_id for claim_id in here if here[claim_id] == word]:
             rows.append((word, len(of), sum(not tests[claim_id].revised for claim_id in of), ", ".join(of)))
     return table(("verdict", "claims", "test fixed before its runs", "which"), rows)
 
 
-def _link(notebook: str, folder: str = "../notebooks/") -> str:
-    return f"[{notebook[:2]}]({folder}{notebook}.ipynb)"
-
-
-# --- leaderboards -----------------------------------------------------------------------------------------------------
+def _link(notebook: str) -> str:
+    return f"[{notebook[:2]}](../notebooks/{notebook}.ipynb)"
 
 
 @functools.cache
 def leaderboards() -> dict[str, pd.DataFrame]:
     """Conditions -> a row per method at its one setting: dataset, protocol, method, the values of METRICS by seed,
-    trials of its search, notebooks; those of most seeds first, the highest R@1 on top. Demo runs are left out."""
+    trials of its search, notebooks; of four trained methods at least, those of most seeds first, the highest R@1 on
+    top. Demo runs are left out."""
     parts = []
     for name in catalogue.studies():
         for saved in (saved for saved in stored.stored(name) if saved.profile != "quick" and not saved.older):
             rows = tables.final_rows(saved.table)
-            rows = rows[rows["metric"].isin(METRICS) & ~rows["dataset"].isin([tables.SYNTHETIC])]
+            rows = rows[rows["metric"].isin(METRICS) & (rows["dataset"] != tables.SYNTHETIC)]
             rows = rows[rows["setting"] != tables.CURVE]
             levels = rows.groupby(["protocol", "method"])["setting"].transform("nunique")
             rows = rows[(rows["setting"] == "") | (levels == 1)]
@@ -137,7 +116,7 @@ def leaderboards() -> dict[str, pd.DataFrame]:
             parts.append(rows.assign(notebook=name, trials=trials, title=title, seeds=saved.seeds))
     every = pd.concat(parts).sort_values("seeds", ascending=False, kind="stable")
     boards = {title: _board(some) for title, some in every.groupby("title", sort=False)}
-    return {title: board for title, board in boards.items() if (~board["untrained"]).sum() >= LEAST}
+    return {title: board for title, board in boards.items() if (~board["untrained"]).sum() >= 4}
 
 
 def _board(rows: pd.DataFrame) -> pd.DataFrame:
@@ -158,7 +137,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def leaderboard_tables() -> str:
-    sections = []
+    sections, head = [], ("method", *(f"{metric} (%)" for metric in METRICS), "n", "trials", "nb")
     for title, board in leaderboards().items():
         rows = []
         for row in board.to_dict("records"):
@@ -167,7 +146,6 @@ def leaderboard_tables() -> str:
             trials = "" if row["untrained"] else row["trials"] or "none"
             links = map(_link, row["notebooks"][:2])
             rows.append((cell(row["method"]), *scores, len(row["R@1"]), trials, ", ".join(links)))
-        head = ("method", *(f"{metric} (%)" for metric in METRICS), "n", "trials", "nb")
         sections.append(f"## {title[:1].upper()}{title[1:]}\n\n{table(head, rows)}")
     return "\n\n".join(sections)
 
@@ -199,9 +177,6 @@ def pictures() -> dict[Path, bytes]:
         Image.open(page).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
         made[repository_root() / "docs" / "figures" / f"{name}.png"] = small.getvalue()
     return made
-
-
-# --- notebooks, errata, cost ------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -263,8 +238,6 @@ def cost_table() -> str:
     return table(("paper", *(f"`paper`: {name}" if name in paper["dataset"].array else name for name in wide)), rows)
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
-
 TABLES: dict[str, Callable[..., str]] = {
     "counts": counts_table,
     "ledger": ledger_table,
@@ -273,7 +246,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "notebooks": notebooks_table,
     "errata": errata_table,
     "cost": cost_table,
-    "verdicts": lambda paper: verdict_table(own(paper)),
+    "verdicts": lambda paper: verdict_table(name for name in claims.stated() if name.startswith(f"{paper}-")),
 }
 _PART = re.compile(r"(<!-- begin (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -298,7 +271,7 @@ def forget() -> None:
 
 
 def made() -> dict[Path, str]:
-    """Every file that holds made text, as it should be."""
+    """Every file that holds made text, as it should be; pictures apart."""
     root = repository_root()
     pages = [root / "README.md", root / "notebooks" / "README.md", *sorted((root / "docs").rglob("*.md"))]
     files = {page: filled(page.read_text(encoding="utf8")) for page in pages}
@@ -312,11 +285,6 @@ def made() -> dict[Path, str]:
                 part["source"] = top_of(name).splitlines(keepends=True)
         files[path] = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
     return files
-
-
-def stale() -> list[Path]:
-    """The files whose made text is not what results/ says. Pictures are not compared: they are drawn with the text."""
-    return [path for path, text in made().items() if not path.exists() or path.read_text(encoding="utf8") != text]
 
 
 def write() -> list[Path]:

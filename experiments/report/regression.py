@@ -1,7 +1,4 @@
-"""The regression check of all notebooks: new golden values and their tolerances, what moved, what executions took.
-
-What golden values are, and how their tolerances are measured, says analysis/goldens.py.
-"""
+"""The regression check of all notebooks, see analysis/goldens.py: new values, what moved, what executions took."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,10 +15,7 @@ from experiments.training import runs
 
 def accept(names: Iterable[str]) -> None:
     """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
-
-    Raises:
-        ValueError: a table is missing or not as it was saved; then no golden value is replaced.
-    """
+    ValueError: a table is missing or not as it was saved; then no golden value is replaced."""
     params_of = {name: quick(study) for name in names if (study := catalogue.find(name)).saves}
     paths = {name: saving.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
     tables = {name: saving.read(path) for name, path in paths.items()}
@@ -57,11 +51,7 @@ def drift(folder: Path, names: Iterable[str]) -> pd.DataFrame:
 
 
 def summary(folder: Path) -> pd.DataFrame:
-    """What the executed notebooks of a build folder took, and how many rows their tables have.
-
-    Raises:
-        FileNotFoundError: it has none.
-    """
+    """What the executed notebooks of a build folder took, and the rows of their tables; FileNotFoundError: none."""
     rows = []
     for path in sorted(folder.glob("*.ipynb")):
         seconds = read_json(path, "remove it and `make results`")["metadata"]["papermill"]["duration"]

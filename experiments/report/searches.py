@@ -1,8 +1,7 @@
 """The committed searches of methods: which there are to run, run side by side, and which tables rest on them.
 
-A search belongs to a method and to the conditions of a notebook's runs (`Params.conditions`). It is found once and
-taken by every notebook on that data set, network and budget, for what it does not vary itself. A complete search is
-frozen: tables name its sha256, and only `--again` replaces it.
+A search belongs to a method and to the conditions of a notebook's runs (`Params.conditions`); every notebook on that
+data set, network and budget takes it. A complete one is frozen: tables name its sha256, and only `--again` replaces it.
 """
 
 import functools
@@ -28,11 +27,7 @@ def wanted(
     studies: Iterable[Study], params_of: Callable[[Study], Params], methods: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """The searches whose results the notebooks' runs would take, each once, as arguments of `search.search`; a variant
-    has that of another method.
-
-    Args:
-        params_of: a study -> its parameters.
-        methods: only these; none: all that the notebooks train and that can be searched.
+    has that of another method. methods: only these; none: all that the notebooks train and that can be searched.
 
     Raises:
         ValueError: another profile than PROFILE; the reader's own images; a method that no notebook trains, or that
@@ -62,9 +57,8 @@ def wanted(
             else:
                 by_path.setdefault(tuning["path"], tuning)
                 found.add(name)
-    for name, error in without.items():
-        if name not in found:
-            raise error
+    if errors := [error for name, error in without.items() if name not in found]:
+        raise errors[0]
     if missing := set(methods) - found:
         raise ValueError(f"the notebooks train no {', '.join(sorted(missing))} with these parameters")
     return [*by_path.values()]
@@ -105,13 +99,9 @@ def _differences(spec: RunSpec, plain: RunSpec) -> list[str]:
 
 
 def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = False) -> list[search.Search]:
-    """The searches in their order, those that are not complete run side by side with one thread each; what has been
-    done before is not done again.
+    """The searches in their order, those that are not complete run side by side with one thread each.
 
-    Args:
-        every: of `wanted`.
-        jobs: how many at a time; None: one per core.
-        again: anew also where they are complete.
+    every: of `wanted`. jobs: how many at a time; None: one per core. again: anew also where they are complete.
 
     Raises:
         ValueError: jobs below 1; a complete search of other conditions lies in the place of one of them; after the
@@ -131,21 +121,15 @@ def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = 
     report = progress.reporter("searches done", len(todo))
     if failures := scheduling.do_all(parallel, alone, workers, lambda path: None, report):
         lines = [f"  {Path(path).stem}: {error or type(error).__name__}" for path, error in failures.items()]
-        raise ValueError(
-            f"{len(failures)} of {len(todo)} searches failed, the others are complete:\n" + "\n".join(lines)
-        )
+        said = f"{len(failures)} of {len(todo)} searches failed, the others are complete"
+        raise ValueError("\n".join([f"{said}:", *lines]))
     return [search.read(tuning["path"]) for tuning in every]
 
 
 def outdated(folder: Path | None = None) -> dict[str, list[str]]:
-    """The tables that rest on searches which are no longer those of the files: {path: names of the files}.
-
-    A table's record names each search, of the folder beside it, with its sha256. A file that is gone, edited or made
-    again is another.
-
-    folder: of tables, default results/ of the repository.
-    """
-    root = repository_root() / "results" if folder is None else folder
+    """The tables that rest on searches which are no longer those of the files: {path: names of the files}. A table's
+    record names each search with its sha256: a file that is gone, edited or made again is another."""
+    root = folder or repository_root() / "results"
     by_table = {}
     for profile in saving.PROFILES:
         for path in provenance.table_paths(root / profile):

@@ -44,8 +44,7 @@ def _judged() -> list[tuple[stored.Stored, Judged]]:
 
 @functools.cache
 def lines() -> pd.DataFrame:
-    """Every verdict that results/ allows, as `ledger.ordered` has them: `Judged.verdicts` with label, plain_label and
-    stem."""
+    """Every verdict that results/ allows, as `ledger.ordered` has them."""
     judged, frozen = [], claims.frozen()
     for saved, of_table in _judged():
         # how far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone
@@ -75,9 +74,9 @@ def comparisons() -> pd.DataFrame:
             part = row.compared.part
             stated = {name: getattr(part, name) for name in _STATED} | {"stem": saved.stem}
             rows.append(row._asdict() | stated | {name: str(getattr(row.compared, name)) for name in _SIDES})
-    order = {claim_id: place for place, claim_id in enumerate(claims.stated())}
+    order = [*claims.stated()]
     frame = pd.DataFrame(rows, columns=[*COMPARISON_COLUMNS]).drop_duplicates(ignore_index=True)
-    return frame.sort_values("claim_id", key=lambda of: of.map(order), kind="stable", ignore_index=True)
+    return frame.sort_values("claim_id", key=lambda of: of.map(order.index), kind="stable", ignore_index=True)
 
 
 @functools.cache
@@ -108,8 +107,8 @@ def _is_of(line: Any, comparison: Any) -> bool:
 
 
 def _recorded(study: Study, saved: stored.Stored) -> tuple[Params, list[RunSpec], list[tuple[str, str] | None], Path]:
-    """The parameters of a table and its runs, on what each was trained if it is in results/, and in which file there;
-    whatever store this process has, which names the searches too, by which runs are specified."""
+    """The parameters of a table and its runs, on what each was trained if it is in results/, and in which file there,
+    whatever store this process has."""
     file = repository_root() / "results" / saved.profile / "runs" / f"{study.name}.jsonl"
     with variables.unset("DMLREPRO_RECORD"):
         params = study.params_of(saved)
@@ -172,16 +171,15 @@ def csv() -> dict[str, str]:
 def differences() -> list[str]:
     """The claims whose lines in results/claims.csv or results/comparisons.csv are not what results/ says: another text,
     or a number that differs by more than one in its last printed digit, as another processor may round it."""
-    return list(dict.fromkeys(claim for name, text in csv().items() for claim in _differences(text, paths()[name])))
-
-
-def _differences(text: str, path: Path) -> list[str]:
-    try:
-        tables_of = [pd.read_csv(file, dtype=str, keep_default_na=False) for file in (io.StringIO(text), path)]
-        now, there = (dict(list(table.groupby("claim_id", sort=False))) for table in tables_of)
-    except (FileNotFoundError, ValueError, KeyError):  # it is missing or no table
-        return ["all claims"]
-    return [claim for claim in {**now, **there} if not _equal(now.get(claim), there.get(claim))]
+    differing: dict[str, None] = {}
+    for name, text in csv().items():
+        try:
+            tables_of = [pd.read_csv(of, dtype=str, keep_default_na=False) for of in (io.StringIO(text), paths()[name])]
+            now, there = (dict(list(table.groupby("claim_id", sort=False))) for table in tables_of)
+        except (FileNotFoundError, ValueError, KeyError):  # it is missing or no table
+            return ["all claims"]
+        differing |= {claim: None for claim in {**now, **there} if not _equal(now.get(claim), there.get(claim))}
+    return [*differing]
 
 
 def _equal(now: pd.DataFrame | None, there: pd.DataFrame | None) -> bool:
@@ -204,8 +202,7 @@ def check() -> None:
 
 
 def write() -> bool:
-    """Write results/claims.csv and results/comparisons.csv where they do not say what results/ says; returns whether
-    they did not."""
+    """Write results/claims.csv and results/comparisons.csv where they are not what results/ says, and say whether."""
     forget()
     differs = bool(differences())
     if differs:

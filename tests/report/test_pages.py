@@ -23,7 +23,8 @@ def rows(table: str) -> list[list[str]]:
 def test_committed_pages_say_what_results_say(monkeypatch):
     monkeypatch.delenv("DMLREPRO_RECORD")  # what runs are planned with depends on the committed searches
     pages.forget()
-    assert [str(path.relative_to(ROOT)) for path in pages.stale()] == [], "python -m experiments report"
+    stale = [path for path, text in pages.made().items() if not path.exists() or path.read_text("utf8") != text]
+    assert [str(path.relative_to(ROOT)) for path in stale] == [], "python -m experiments report"
 
 
 def test_tables_are_exchanged_what_is_written_stays_and_a_text_is_shown_as_it_is(monkeypatch):
@@ -45,7 +46,7 @@ def test_every_claim_has_a_row_with_its_verdict_in_ledger_matrix_and_the_page_of
     counted = rows(pages.counts_table())
     assert sum(int(row[1]) for row in counted) == len(order)
     assert all(int(row[2]) <= int(row[1]) == len(row[3].split(", ")) for row in counted)
-    of_papers = [row for paper in claims.papers() for row in rows(pages.verdict_table(pages.own(paper)))]
+    of_papers = [row for paper in claims.papers() for row in rows(pages.TABLES["verdicts"](paper))]
     assert [(row[0].split()[0], row[1]) for row in of_papers] == [(row[0], row[2]) for row in ledger]
 
 
