@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 OWN = "own"  # in results/, what readers' own images or losses gave; an entry of the record of a table of such a loss
-MADE_BY = TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # of a table's record, see `_made_by`
+MADE_BY = TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # of a table's record, see `made_by`
 
 
 def output_folder(profile: str) -> Path:
@@ -62,7 +62,7 @@ def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.Data
         for part in PARTS[1:]:  # costs and a picture of other numbers
             path.with_suffix(part).unlink(missing_ok=True)
     # equal numbers may rest on others
-    made = {name: value for name, value in made.items() if name not in MADE_BY} | _made_by(params, runs)
+    made = {name: value for name, value in made.items() if name not in MADE_BY} | made_by(params, runs)
     if cost is not None:
         write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
     seal(path, made)
@@ -128,7 +128,7 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
     }
 
 
-def _made_by(params: Any, finished: Sequence) -> dict[str, Any]:
+def made_by(params: Any, finished: Sequence) -> dict[str, Any]:
     """What the finished runs of a table rest on: `searches`, where committed ones chose settings of its methods: by
     method the file, how many trials it has, and its sha256; `trained_by`, [loss, algorithm, what is trained, version of
     the code] once each, by which `stored` finds what is outdated; `lines`, the start of the sha256 of each line."""

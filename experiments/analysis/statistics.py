@@ -90,15 +90,15 @@ BY_ROWS = ("bound", "rank")  # kinds without a p, which Holm does not adjust
 
 
 def holm(p_values: ArrayLike, family: int) -> np.ndarray:
-    """Holm's step-down adjusted p values (m,) in the order given; NaN stays NaN and is not counted.
+    """Holm's step-down adjusted p values (..., m) in the order given; NaN stays NaN and is not counted.
 
     family: how many hypotheses there are; those that are not among the p values count as p = 1.
     """
     p_values = np.asarray(p_values, dtype=float)
-    order = np.argsort(p_values)  # NaN last
+    order = np.argsort(p_values, axis=-1)  # NaN last
+    steps = np.take_along_axis(p_values, order, -1) * (family - np.arange(p_values.shape[-1]))
     adjusted = np.empty_like(p_values)
-    steps = p_values[order] * (family - np.arange(len(order)))
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(steps))
+    np.put_along_axis(adjusted, order, np.minimum(1, np.maximum.accumulate(steps, axis=-1)), -1)
     return adjusted
 
 

@@ -283,7 +283,7 @@ def test_outdated_runs_are_shown_marked_and_not_trained(outdated, file, monkeypa
     assert [run.rows for run in again] == [run.rows for run in outdated] and all(run.stale for run in again)
     with pytest.raises(ValueError, match=r"seed 0: it was trained by version 1 .*outdated.*train --rerun"):
         _ = again[0].embeddings
-    made = saving.provenance(PARAMS, again)
+    made = saving.made_by(PARAMS, again)
     assert stored.of_older_code(made) and made["trained_by"][0][-1] == 1
     assert made["lines"] == sorted(line["sha256"][:16] for line in records.lines(file))
     assert {row["state"] for row in checking.states()} == {"outdated"}
@@ -295,7 +295,7 @@ def test_runs_are_trained_again_beside_those_that_they_supersede(outdated, file,
     assert [line["version"] for line in records.lines(file)] == [1, 1, 1, 2, 2, 2]
     machine()
     assert [run.stale for run in runs.run_all(SEEDS, record=file)] == [False] * 3
-    assert not stored.of_older_code(saving.provenance(PARAMS, again))
+    assert not stored.of_older_code(saving.made_by(PARAMS, again))
 
 
 def test_a_line_without_a_version_has_that_of_its_source(finished, machine, file, monkeypatch):
