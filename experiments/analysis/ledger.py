@@ -22,8 +22,8 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
     """Lines with `scale` and `decides` ("yes" or empty), by claim, what the claim names and what decides first.
 
     On a data set the line decides that is run, whose protocol is the stated one, whose network was trained nearest to
-    the paper's regime (`regime`: whole, its last blocks, a head alone) and for longest (`budget`, in steps), whose
-    methods had an equal tuning budget, of most seeds; never for its verdict. Profile quick decides nothing about
+    the paper's regime (`regime`: whole, its last blocks, a head alone), whose methods had an equal tuning budget, which
+    trained for longest (`budget`, in steps), of most seeds; never for its verdict. Profile quick decides nothing about
     images.
     """
 
@@ -44,7 +44,7 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
         _seeds=-lines["seeds"],
     )
     keys = ["claim_id", "scale", "_uncounted", "_named", "dataset", "_run", "_stated", "regime"]
-    order = order.sort_values([*keys, "_budget", "_tuned", "_seeds", "stem"], kind="stable", ignore_index=True)
+    order = order.sort_values([*keys, "_tuned", "_budget", "_seeds", "stem"], kind="stable", ignore_index=True)
     first = ~order.duplicated(["claim_id", "scale", "dataset"]) & ~order["_uncounted"]
     order["decides"] = first.map({True: "yes", False: ""})
     return order[[name for name in order if not name.startswith("_")]]

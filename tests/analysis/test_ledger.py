@@ -37,8 +37,10 @@ def test_on_a_data_set_protocol_then_regime_then_budget_then_tuning_then_seeds_d
     )
     assert table["decides"].tolist() == ["yes", "", "", "", "", "yes"]
     assert verdict(table) == "contradicted"
-    longer = lines({"budget": 600, "verdict": "mixed", "tuned": "no"}, {"verdict": "supported"})
+    longer = lines({"budget": 600, "verdict": "mixed"}, {"seeds": 40, "verdict": "supported"})
     assert verdict(longer) == "mixed", "the longer of two budgets"
+    untuned = lines({"budget": 600, "tuned": "no", "verdict": "mixed"}, {"verdict": "supported"})
+    assert verdict(untuned) == "supported", "tuned methods before longer ones"
     whole = lines({"regime": 0, "verdict": "equivalent", "tuned": "no"}, {"verdict": "supported"})
     assert verdict(whole) == "equivalent", "the whole network before its last blocks"
     stated = ClaimTest("pfml-01", "10_some", TEST.parts, "", decides="separated")
