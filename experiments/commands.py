@@ -1,33 +1,24 @@
-"""What the commands of `python -m experiments` do, each from its options, see cli.py, which imports this file last, so
-that `--help` need not wait for it; what a command returns is its exit status, None: 0.
+"""What the commands of `python -m experiments` do, each from its options, see cli.py; what a command returns is its
+exit status, None: 0.
+
+They import what they need themselves, so that the others need not wait for it.
 """
 
 import argparse
 import ast
 import contextlib
 import difflib
-import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from experiments import files, papers
-from experiments.analysis import provenance, publishing, saving
-from experiments.datasets import downloads, images, manifests
-from experiments.methods import summary as of_search
-from experiments.networks import backbones as networks
-from experiments.networks import convert
-from experiments.params import Params
-from experiments.report import catalogue, costs, pages, regression, searches, show, verdicts
-from experiments.study import Execution, Study
-from experiments.training import checking, records, runs, search
-from experiments.training.spec import RunSpec
+if TYPE_CHECKING:
+    from experiments.study import Execution, Study
+    from experiments.training.spec import RunSpec
 
 
-def _params(options: argparse.Namespace, study: Study):
+def _params(options: argparse.Namespace, study: "Study"):
     values: dict[str, Any] = {"profile": options.profile} | dict(options.parameters)
     for name, text in options.parameters:
         with contextlib.suppress(ValueError, SyntaxError):
@@ -36,10 +27,14 @@ def _params(options: argparse.Namespace, study: Study):
 
 
 def _selected(names: list[str]) -> list[str]:
+    from experiments.report import catalogue
+
     return [catalogue.find(name).name for name in names] or list(catalogue.studies())
 
 
 def data_check(options: argparse.Namespace) -> None:
+    from experiments.datasets import images, manifests
+
     print(manifests.check(options.name))
     manifest, _ = manifests.present(options.name)
     if isinstance(manifest.images, tuple):
@@ -47,22 +42,37 @@ def data_check(options: argparse.Namespace) -> None:
 
 
 def data_fetch(options: argparse.Namespace) -> None:
+    from experiments.datasets import downloads
+
     downloads.fetch(options.name)
 
 
 def data_convert(options: argparse.Namespace) -> None:
+    from experiments.networks import convert
+
     print(convert.convert(options.wheel))
 
 
 def backbones(options: argparse.Namespace) -> None:
-    print(pd.DataFrame(networks.table()).to_string(index=False))
+    import pandas as pd
+
+    from experiments.networks import backbones
+
+    print(pd.DataFrame(backbones.table()).to_string(index=False))
 
 
 def shared_parameters(options: argparse.Namespace) -> None:
+    import inspect
+
+    from experiments.params import Params
+
     print(inspect.getdoc(Params))
 
 
 def train(options: argparse.Namespace) -> None:
+    from experiments.files import FullDisk
+    from experiments.training import records, runs
+
     pooled: list[RunSpec] = []
     results: list[runs.RunResult] = []
     failures = []
@@ -74,7 +84,7 @@ def train(options: argparse.Namespace) -> None:
             continue
         try:
             results += execution.run(specs, options.jobs, rerun=options.rerun)
-        except files.FullDisk:
+        except FullDisk:
             raise
         except Exception as error:  # the other notebooks are trained before it is said
             failures.append(error)
@@ -87,8 +97,12 @@ def train(options: argparse.Namespace) -> None:
     print(f"{distinct} distinct runs of {len(results)}: {len(fresh)} trained now, the others were finished")
 
 
-def _executions(options: argparse.Namespace) -> Iterator[Execution]:
+def _executions(options: argparse.Namespace) -> Iterator["Execution"]:
     """Studies with the parameters of the command line, or of executions of the workflow."""
+    from experiments.files import read_json
+    from experiments.report import catalogue
+    from experiments.study import Execution
+
     if not (path := options.grid):
         for study in map(catalogue.find, _selected(options.notebooks)):
             yield Execution(study, _params(options, study))
@@ -96,7 +110,7 @@ def _executions(options: argparse.Namespace) -> Iterator[Execution]:
     if options.parameters or options.profile != "quick":
         raise ValueError("--grid says the profile and the parameters of every execution; leave out --profile and -p")
     remedy = "give the executions.json of a build, as in build/quick after `make results`, which makes it anew"
-    grid = files.read_json(path, remedy)
+    grid = read_json(path, remedy)
     if not isinstance(grid, dict) or not {"profile", "executions"} <= set(grid):
         raise ValueError(f"{path} holds no profile and executions; {remedy}")
     if unknown := [name for name in options.notebooks if name not in grid["executions"]]:
@@ -108,14 +122,21 @@ def _executions(options: argparse.Namespace) -> Iterator[Execution]:
 
 
 def records_status(options: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from experiments.training import checking
+
     states = pd.DataFrame(checking.states())
     print(states.to_string(index=False) if len(states) else "no runs are stored")
 
 
 def records_check(options: argparse.Namespace) -> int:
+    from experiments.report import searches
+    from experiments.training import checking
+
     others = searches.outdated()
-    for table, renewed in others.items():
-        print(f"results/{table} rests on another search than {', '.join(renewed)} is now: make it again")
+    for table, files in others.items():
+        print(f"results/{table} rests on another search than {', '.join(files)} is now: make it again")
     rows = checking.check(options.sample, options.kinds, options.jobs)
     for row in rows:
         print(f"{row['kind']}: {row['trained']} of {row['runs']} runs trained again, {row['differ'] or 'the same'}")
@@ -123,6 +144,13 @@ def records_check(options: argparse.Namespace) -> int:
 
 
 def tune(options: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from experiments import papers
+    from experiments.methods import summary
+    from experiments.report import catalogue, searches
+    from experiments.training import search
+
     known = papers.methods()
     methods = [name for name in options.what if name in known]
     for name in options.what:
@@ -133,22 +161,28 @@ def tune(options: argparse.Namespace) -> None:
     everything = sorted(catalogue.studies().items(), key=lambda item: (item[0].startswith("0"), item[0]))
     every = searches.wanted(named or [study for _, study in everything], lambda study: _params(options, study), methods)
     finished = searches.run(every, options.jobs, options.again)
-    rows = [{"method": record["method"]} | of_search(record) for record in finished]
+    rows = [{"method": record["method"]} | summary(record) for record in finished]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
     for record in finished:
         if ends := search.at_an_end(record):
             print(f"{record['method']}: {', '.join(ends)} lies within 5 % of an end of its range; widen it")
-    for table, renewed in searches.outdated().items():
-        print(f"results/{table} was made with another {' and '.join(renewed)}: execute its notebook again")
+    for table, files in searches.outdated().items():
+        print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
 
 
 def config(options: argparse.Namespace) -> None:
+    from experiments.report import catalogue, costs, show
+
     study = catalogue.find(options.notebook)
     params = _params(options, study)
     print(show.text(study, params), "", costs.described(study, params), sep="\n")
 
 
 def publish(options: argparse.Namespace) -> None:
+    from experiments.analysis import publishing, saving
+    from experiments.files import repository_root
+    from experiments.report import verdicts
+
     target = _published(options.folder)
     if target.name not in saving.PROFILES:
         known = ", ".join(saving.PROFILES)
@@ -158,26 +192,35 @@ def publish(options: argparse.Namespace) -> None:
         print("these notebooks save no table")
         return
     tables, moved = publishing.publish(options.folder, target, names, everything=options.everything)
-    print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(files.repository_root())}/")
+    print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
     if verdicts.write():
         print("results/claims.csv follows them")
 
 
 def _saving(names: list[str]) -> list[str]:
+    """Those of some notebooks, or of all, that save a table."""
+    from experiments.report import catalogue
+
     return [name for name in _selected(names) if catalogue.find(name).saves]
 
 
 def _published(build: Path) -> Path:
     """Where the tables of a build folder go."""
-    return files.repository_root() / "results" / build.absolute().name
+    from experiments.files import repository_root
+
+    return repository_root() / "results" / build.absolute().name
 
 
 def summary(options: argparse.Namespace) -> int:
     """What the notebooks of a build folder took; of notebooks that are named, how far their tables lie from
     the golden values. 1 where a value is outside its tolerance, or a committed table is not what they make."""
+    from experiments.analysis import publishing
+    from experiments.files import repository_root
+    from experiments.report import regression
+
     committed, outside = _published(options.folder), 0
     if options.notebooks:
-        committed = files.repository_root() / "results" / "quick"
+        committed = repository_root() / "results" / "quick"
         values = regression.drift(options.folder, _selected(options.notebooks))
         beyond, moved = values[~(values["moved"] <= values["tolerance"])], (values["moved"] > 1e-6).sum()
         outside = len(beyond)
@@ -192,25 +235,32 @@ def summary(options: argparse.Namespace) -> int:
             print(difference)
     reasons = publishing.outdated(options.folder, committed)
     for name, why in reasons.items():
-        print(f"{committed.relative_to(files.repository_root())}/{name}.csv is not what the present code makes: {why}")
+        print(f"{committed.relative_to(repository_root())}/{name}.csv is not what the present code makes: {why}")
     if reasons:
         print("if that is meant, `make update-golden` or `make notebooks` renew what is committed")
     return 1 if outside or reasons else 0
 
 
 def report(options: argparse.Namespace) -> None:
+    from experiments.files import repository_root
+    from experiments.report import pages
+
     written = pages.write()
-    print(*(path.relative_to(files.repository_root()) for path in written), f"{len(written)} files written", sep="\n")
+    print(*(path.relative_to(repository_root()) for path in written), f"{len(written)} files written", sep="\n")
 
 
 def update_golden(options: argparse.Namespace) -> None:
-    build = files.repository_root() / "build" / "quick"
+    from experiments.analysis import publishing
+    from experiments.analysis.provenance import damage, table_paths
+    from experiments.files import repository_root
+    from experiments.report import regression
+
+    build = repository_root() / "build" / "quick"
     names = _saving(options.notebooks)
-    places = (build, _published(build))
-    absent = [name for name in names if all(provenance.damage(place / f"{name}.csv") for place in places)]
+    absent = [name for name in names if all(damage(folder / f"{name}.csv") for folder in (build, _published(build)))]
     if absent:  # before anything is replaced
         raise FileNotFoundError(f"no tables of {', '.join(absent)}; make results ONLY={','.join(absent)}")
-    built = {path.stem for path in provenance.table_paths(build)}  # what is damaged among them is refused there
+    built = {path.stem for path in table_paths(build)}  # what is damaged among them is refused there
     if made := [name for name in names if name in built]:
         publishing.publish(build, _published(build), made, everything=True)
     regression.accept(names)
