@@ -235,8 +235,8 @@ class Execution:
         return table
 
     def verdicts(self, table: pd.DataFrame, finished: Sequence[runs.RunResult] = ()) -> verdict_tables.Judged:
-        """The verdicts on the claims that the study settles, from the table of this very execution; without its
-        finished runs nothing is said of what other test classes could change."""
+        """The verdicts on the claims that the study settles, from the table of this very execution; the intervals
+        over resampled test classes need its finished runs."""
         tests = self.study.claims
         path = saving.table_path(self.params)  # of the table that has just been saved, maybe of runs of older code
         if any(run.stale for run in finished) or (path.exists() and stored.of_older_code(provenance.record(path))):

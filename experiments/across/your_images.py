@@ -93,7 +93,7 @@ def offered() -> dict[str, Method]:
 
 
 def _training_sizes(dataset: str) -> np.ndarray:
-    """Images of each training class."""
+    """Number of images per training class."""
     manifest = manifests.load(dataset)
     return np.bincount(manifest.labels[manifest.indices("train")])
 

@@ -47,7 +47,7 @@ class Comparison:
 
     part: Part
     subject: Expression
-    baseline: Expression  # empty of a trend
+    baseline: Expression  # empty for a trend
     effects: np.ndarray  # by seed, (n,), logarithms of ratios where the part is relative
     reason: Reason | str = ""  # why these effects settle nothing; empty if they do
     tuned: str = ""  # "yes" or "no"; empty where nothing could be
@@ -131,7 +131,7 @@ class ClaimResult:
 
     @property
     def supported(self) -> int:
-        """How many of them are."""
+        """How many deciding comparisons are supported."""
         return sum(comparison.outcome == SUPPORTED for comparison in self.deciding)
 
     @cached_property

@@ -1,7 +1,7 @@
 """Statistics of effects over seeds: t intervals, the six kinds of comparison, Holm's adjustment, what n seeds detect.
 
-Effects have seeds on the last axis, (..., n). A kind of comparison takes effects that are aligned, positive as claimed,
-the SESOI and the margin, and gives outcome -> p (...).
+Effects have seeds on the last axis, (..., n). A kind of comparison takes aligned effects, positive in the claimed
+direction, the SESOI and the margin, and gives outcome -> p (...).
 """
 
 from __future__ import annotations

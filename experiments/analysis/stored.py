@@ -35,7 +35,7 @@ class Stored:
     costs: pd.DataFrame | None = None  # seconds and what else differs from machine to machine
     picture: Path | None = None  # see `saving.save_picture`
     older: bool = False  # see `of_older_code`
-    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, see `saving.provenance`
+    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by method, see `saving.made_by`
     trained: bool = True  # whether any of its runs was
     mixed: bool = False  # whether its runs are of several devices or numerics fingerprints
 

@@ -53,9 +53,9 @@ def alternating(params: Any) -> list[RunSpec]:
     for length in [*lengths, params.steps] if lengths and params.steps else lengths:
         specs += ccp_runs(by_length, params, setting=f"problem_steps={length}", algorithm={"problem_steps": length})
     controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
-    controls |= {"start=best": {"reset": True}} | (
-        {"batch_weight=0": {"batch_weight": 0.0}} if params.batch_weight else {}
-    )
+    controls |= {"start=best": {"reset": True}}
+    if params.batch_weight:
+        controls["batch_weight=0"] = {"batch_weight": 0.0}
     for setting, change in controls.items():
         specs += ccp_runs(["C2-CCP-L"], params, setting=setting, algorithm=change)
     for name in params.over:
@@ -73,7 +73,7 @@ def batch_sizes(params: Any) -> list[RunSpec]:
 
 
 def courses_of(run: RunResult, params: Any) -> list:
-    """Of a run that was trained; its finished problems are stored too."""
+    """`course` of a trained run; its finished problems are stored too."""
     if not run.spec.loss:
         return []
     records.derived([run], solved)

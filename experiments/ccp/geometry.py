@@ -1,6 +1,6 @@
 """Notebooks 40 and 48: what CCP does to proxies and to the space, and what the propositions say (Figs. 2, 3, Sec. IV).
 
-A run that ends after k problems is the beginning of one that goes on: so the states between the problems are had.
+A run that ends after k problems is the beginning of one that goes on, which gives the states between the problems.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

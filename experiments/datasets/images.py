@@ -64,7 +64,7 @@ def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore
     files' digest; the first call takes minutes for a large set. Three bytes per pixel: about 3 GB for CUB at short_side
     256, 25 to 30 GB for SOP.
 
-    short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
+    short_side: pixels of the shorter side after an antialiased bilinear resize; None: no resize.
     Raises ValueError on files that are no readable images (how many, and the first few), OSError on too full a disk.
     """
     if isinstance(manifest.images, tuple):

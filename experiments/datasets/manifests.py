@@ -58,6 +58,8 @@ class Manifest:
         """Positions (int64, ascending) of the images of "train", "test", "query" or "gallery"."""
         parts = {"train": self.split == "train", "test": self.split == "test"}
         parts |= {"query": self.is_query, "gallery": self.is_gallery}
+        if split not in parts:
+            raise ValueError(f"split must be one of {', '.join(parts)}, got {split!r}")
         return np.flatnonzero(parts[split])
 
     def digest(self) -> str:
@@ -109,6 +111,8 @@ def load(
     """
     if not 0 <= label_noise < 1:
         raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
+    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
+        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     base = str(name).removesuffix("-subset")
     if name in DRAWN:
         manifest = _drawn(name, images_per_class or 24)
@@ -148,6 +152,8 @@ def check(name: str, root: str | Path | None = None) -> str:
 
     Raises what `load` raises, except for counts that differ from the official ones.
     """
+    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
+        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     base = str(name).removesuffix("-subset")
     manifest, notes = present(name, root)
     official = OFFICIAL.get(base, {})
@@ -206,6 +212,8 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
     from experiments.datasets import layouts
 
     root = Path(root or data_root())
+    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
+        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     base = str(name).removesuffix("-subset")
     if is_own(name):
         from experiments.datasets import own_images

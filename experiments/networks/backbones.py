@@ -90,7 +90,8 @@ class EmbeddingNet(_KeepsBatchNorm):
 
     Args:
         trunk: maps normalised float images to feature maps (B, F, h, w) or tokens (B, N, F).
-        embedding_size: D of the linear head; None leaves the pooled features as they are, and the attribute is F.
+        embedding_size: D of the linear head; None: no head, and the embedding is the F pooled
+            features.
         pooling: over positions "avg", "max" or "avg+max" (the SUM of both, as in the ProxyAnchor code); or "token", the
             class token of a transformer, which the other three leave out.
     """

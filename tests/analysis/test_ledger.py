@@ -26,7 +26,7 @@ def lines(*changes):
     return ledger.ordered(pd.DataFrame([BIRDS | change for change in changes]), {"pfml-01": TEST})
 
 
-def test_on_a_data_set_protocol_then_regime_then_budget_then_tuning_then_seeds_decide_and_never_the_verdict():
+def test_on_a_data_set_protocol_then_regime_then_tuning_then_budget_then_seeds_decide_and_never_the_verdict():
     table = lines(
         {"verdict": "supported", "tuned": "no", "seeds": 20},
         {"verdict": "supported", "seeds": 5, "stem": "10_more"},
