@@ -152,8 +152,6 @@ def check(name: str, root: str | Path | None = None) -> str:
 
     Raises what `load` raises, except for counts that differ from the official ones.
     """
-    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
-        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     base = str(name).removesuffix("-subset")
     manifest, notes = present(name, root)
     official = OFFICIAL.get(base, {})
@@ -212,8 +210,6 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
     from experiments.datasets import layouts
 
     root = Path(root or data_root())
-    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
-        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     base = str(name).removesuffix("-subset")
     if is_own(name):
         from experiments.datasets import own_images
