@@ -25,6 +25,16 @@ def test_every_kind_on_record_has_a_row():
     assert len(trained) >= 43
 
 
+def test_a_second_round_of_ccp_begins_within_the_steps():
+    longer = [row for kind, row in TABLE.items() if "problem_steps" in kind[-1].split()]
+    assert longer and all(len(row["losses"]) == 6 for row in longer)
+
+
+def test_tolerances_are_those_of_rounding():
+    tolerances = sorted(row["tolerance"] for row in TABLE.values())
+    assert tolerances[len(tolerances) // 2] == identity.TOLERANCE and tolerances[-2] <= 1e-3 and tolerances[-1] < 1e-2
+
+
 @pytest.mark.parametrize("part", ["losses", "gradients"])
 def test_another_number_is_seen(part):
     kind = next(kind for kind, row in TABLE.items() if row[part])

@@ -43,7 +43,7 @@ def cell(text: str) -> str:
 
 @functools.cache
 def _checks() -> pd.DataFrame:
-    return pd.read_csv(verdicts.paths()["claims"], dtype=str, keep_default_na=False)[[*robustness.CHECKS]]
+    return verdicts.checked()[[*robustness.CHECKS]]
 
 
 def _verdict(claim_id: str) -> tuple[str, str, str]:

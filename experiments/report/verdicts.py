@@ -162,10 +162,14 @@ def paths() -> dict[str, Path]:
     return {name: repository_root() / "results" / f"{name}.csv" for name in ("claims", "comparisons")}
 
 
+def checked() -> pd.DataFrame:
+    """The lines with a column per check of `robustness`, empty where none could be made."""
+    return lines()[[*COLUMNS]].join(robust()).fillna(dict.fromkeys(robustness.CHECKS, ""))
+
+
 def csv() -> dict[str, str]:
     how: dict[str, Any] = {"index": False, "float_format": "%.4g", "lineterminator": "\n"}
-    with_checks = lines()[[*COLUMNS]].join(robust()).fillna(dict.fromkeys(robustness.CHECKS, ""))
-    return {"claims": with_checks.to_csv(**how), "comparisons": comparisons().to_csv(**how)}
+    return {"claims": checked().to_csv(**how), "comparisons": comparisons().to_csv(**how)}
 
 
 def differences() -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.analysis import provenance
 from experiments.files import repository_root
+from experiments.training import records
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +68,13 @@ def test_a_line_of_the_store_is_missed(copied):
     file.write_text("".join(lines[:number] + lines[number + 1 :]))
     with pytest.raises(AssertionError, match="1 runs have no line"):
         rebuilt(copied)
+
+
+def test_a_digit_of_a_line_is_missed(copied):
+    file, edited = copied / "runs" / f"{TABLE}.jsonl", []
+    for line in map(json.loads, file.read_text(encoding="utf8").splitlines()):
+        if line.get("labels", {}).get("method") == "PFML" and line["spec"]["seed"] == 3:
+            line["rows"] = [row | {"value": row["value"] + 1e-5} for row in line["rows"]]
+        edited.append(json.dumps(records.summed(line), separators=(",", ":")))  # with a new sha256
+    file.write_text("\n".join(edited) + "\n", encoding="utf8")
+    assert len(rebuilt(copied)) == 1
