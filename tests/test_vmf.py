@@ -204,7 +204,6 @@ def test_the_generator_alone_decides():
     ("call", "message"),
     [
         (lambda: vmf.log_normalizer(double([1.0, -2.0]), 8), r"kappa.*-2"),
-        (lambda: vmf.log_normalizer(double([math.nan]), 8), r"kappa.*nan"),
         (lambda: vmf.mean_resultant_length(double([math.inf]), 8), r"kappa.*inf"),
         (lambda: vmf.log_normalizer(torch.tensor([1]), 8), r"kappa.*floating"),
         (lambda: vmf.log_normalizer(double([1.0]), 1), r"dim.*2.*got 1"),

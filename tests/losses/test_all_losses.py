@@ -353,30 +353,6 @@ def test_only_the_direction_of_embeddings_and_class_vectors_counts(name):
     assert spread == pytest.approx(expected, rel=1e-9)
 
 
-def test_pfml_trains_in_float16_with_a_grad_scaler():
-    """The mean from the first step on; the sum once the scaler has gone down."""
-    torch.manual_seed(0)
-    x, y = torch.randn(40, 16), torch.arange(40) % 8
-    for reduction, finite_from in (("mean", 0), ("sum", 30)):
-        net, loss = nn.Linear(16, 32), losses.PFML(8, 32, 3, delta=0.5, reduction=reduction)
-        scaler = torch.amp.GradScaler("cpu")
-        optimizer = torch.optim.Adam([{"params": net.parameters()}, *loss.parameter_groups(1e-3)], lr=1e-3)
-        values = []
-        for step in range(finite_from + 20):
-            with torch.autocast("cpu", dtype=torch.float16):
-                values.append(loss(net(x), y))
-            assert values[-1].isfinite()
-            optimizer.zero_grad()
-            scaler.scale(values[-1]).backward()
-            scaler.unscale_(optimizer)
-            if step >= finite_from:
-                assert all(p.grad.isfinite().all() for p in (*net.parameters(), *loss.parameters()))
-            clip_gradients(optimizer)
-            scaler.step(optimizer)
-            scaler.update()
-        assert values[-1] < values[0]
-
-
 POSITIVE = {"alpha", "beta", "delta", "gamma", "la", "min_distance", "proxy_norm", "scale", "sigma", "temperature"}
 NOT_NEGATIVE = {"n_alpha", "n_beta", "omega", "quality", "regularization"}
 MAY_BE_ANY = {("Margin", "beta"), ("MFCWMS", "delta"), ("CWMS", "delta")}  # a distance, and cosines

@@ -135,11 +135,6 @@ def test_bad_proxies_are_named():
             loss(*arguments)
 
 
-def test_a_reduction_that_triplets_lack_is_named():
-    with pytest.raises(ValueError, match="reduction must be one of nonzero, mean"):
-        CCPTriplet(reduction="per_sample")
-
-
 def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():
     generator = torch.Generator().manual_seed(0)
     x, y = (1.5 * torch.randn(200, 3, dtype=torch.float64, generator=generator) for _ in range(2))

@@ -224,30 +224,6 @@ def test_value_and_gradients_at_the_edges_are_finite(distance, size, num_classes
         assert scale > 1e-12 or x.grad.abs().max() < 1e3  # as good as zero: the uniform distribution
 
 
-@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
-def test_the_loss_is_float64_inside(distance):
-    z, _, _, y = batch(3, scale=100.0)
-    loss = ProbabilisticProxyLoss(C, D, distance, concentration=1e3, temperature=0.003)
-    wide = copy.deepcopy(loss).double()
-    assert loss(z.float(), y).item() == wide(z.float().double(), y).float().item()
-
-
-@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
-def test_opposite_proxies_and_what_has_no_direction_are_finite(distance):
-    """A zero embedding has no preferred isotropic proxy."""
-    loss, isotropic = ProbabilisticProxyLoss(2, 3, distance), "nivmf" not in distance
-    zero = loss.distances(torch.zeros(1, 3))
-    assert zero.isfinite().all()
-    if isotropic:
-        torch.testing.assert_close(zero, zero[:, :1].expand(1, 2), rtol=1e-6, atol=1e-6)
-    z = torch.eye(3)[:2].requires_grad_()
-    mode = torch.zeros(3) if isotropic else torch.eye(3)[2]  # a nivMF proxy without direction has no mode
-    loss.proxies.data.copy_(torch.stack([-z[0].detach(), mode]))
-    value = loss(z, torch.tensor([0, 1]))
-    value.backward()
-    assert value.isfinite() and z.grad.isfinite().all() and loss.proxies.grad.isfinite().all()
-
-
 def test_the_seed_of_the_samples_comes_with_that_of_the_proxies():
     seeds = []
     for seed in (0, 0, 1):

@@ -56,14 +56,6 @@ def test_a_loss_that_is_looked_at_stays_as_it_is(name, steps, look):
         assert call(loss.train(), batch(seed)).item() == call(untouched, batch(seed)).item()
 
 
-@pytest.mark.parametrize("name", HOLDING)
-def test_a_loss_in_training_goes_on(name):
-    loss, x = trained(name, 2), batch(9)
-    before = snapshot(loss)
-    assert call(loss, x).item() != call(loss, x).item()
-    assert not same(before, snapshot(loss))
-
-
 @pytest.mark.parametrize("distance", DEFAULTS)
 def test_only_a_training_batch_sets_the_scale(distance):
     torch.manual_seed(0)
@@ -191,28 +183,10 @@ def test_a_copy_goes_on_as_the_loss_does(name, twin):
     assert torch.equal(global_stream, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_state_has_one_length_from_the_start(name):
-    loss = built(name)
-    shapes = {key: (value.shape, value.dtype) for key, value in loss.state_dict().items()}
-    for seed in range(4):
-        call(loss, batch(seed))
-        assert {key: (value.shape, value.dtype) for key, value in loss.state_dict().items()} == shapes
-
-
 def test_a_state_of_another_length_is_refused():
     small, large = cross_batch_memory(C, D, memory_size=5), cross_batch_memory(C, D, memory_size=9)
     with pytest.raises(ValueError, match=r"state of CrossBatchMemory must have \d+ bytes, got \d+; make the loss with"):
         small.load_state_dict(large.state_dict())
-
-
-def test_the_memory_moves_with_the_loss():
-    loss = trained("XBM").double()
-    assert loss.memory.dtype == torch.float64 and loss.memory_labels.dtype == torch.int64
-    other = built("XBM").double()
-    other.load_state_dict(loss.state_dict())
-    assert torch.equal(other.memory, loss.memory) and loss.memory.any()
-    assert loss.to("meta").memory.is_meta
 
 
 class Model(nn.Module):
