@@ -1,4 +1,4 @@
-"""The search of notebooks 10 and 20: every method is tuned before its runs, on validation classes only."""
+"""The search of notebook 10: every method is tuned before its runs, on validation classes only."""
 
 import dataclasses
 
@@ -8,16 +8,12 @@ from experiments import cli
 from experiments.datasets import manifests
 from experiments.files import cache_root
 from experiments.methods import found_by_search
-from experiments.nivmf import retrieval as nivmf_retrieval
-from experiments.nivmf.methods import JOINT, METHODS
-from experiments.pfml import methods as pfml
-from experiments.pfml import retrieval as pfml_retrieval
+from experiments.nivmf import retrieval as nivmf
+from experiments.pfml import methods, retrieval
 from experiments.training import protocols, runs
 
 TINY = {"protocol": "mlrc", "search_trials": 3, "embedding_size": 8}
-TINY |= {"steps": 2, "seeds": 2, "batch_size": 16, "threads": 1}
-NOTEBOOK_10 = pfml_retrieval, TINY | {"methods": ["untrained", "PFML", "MultiSimilarity"]}
-NOTEBOOK_20 = nivmf_retrieval, TINY | {"methods": ["EL-nivMF", JOINT], "samples": 1}
+TINY |= {"steps": 2, "seeds": 2, "batch_size": 16, "threads": 1, "methods": ["untrained", "PFML", "MultiSimilarity"]}
 
 
 @pytest.fixture
@@ -39,49 +35,42 @@ def searched(tmp_path, monkeypatch):
     return seeds
 
 
-@pytest.mark.parametrize("notebook, values, records", [(*NOTEBOOK_10, pfml.METHODS), (*NOTEBOOK_20, METHODS)])
-def test_every_method_gets_the_same_trials_which_its_seeds_share(notebook, values, records, searched, monkeypatch):
-    params = notebook.Retrieval.configured(values)
-    specs = notebook.retrieval(params)
+def test_every_method_gets_the_same_trials_which_its_seeds_share(searched, monkeypatch):
+    params = retrieval.Retrieval.configured(TINY)
+    specs = retrieval.retrieval(params)
     trained = [method for method in params.methods if method != "untrained"]
     assert searched == [protocols.TUNING_SEED] * 3 * 4 * len(trained)
     assert not list((cache_root() / "runs").iterdir())  # the journal has the scores; networks would add up
-    chosen = found_by_search(notebook.specs_of(params), records, params)
+    chosen = found_by_search(retrieval.specs_of(params), methods.METHODS, params)
     assert list(chosen.index) == trained and set(chosen["trials"]) == {3}
     for method in trained:
         of_method = [spec for spec in specs if spec.method == method]
         assert [(spec.seed, spec.fold) for spec in of_method] == [(seed, fold) for seed in (0, 1) for fold in range(4)]
         row = chosen.loc[method].dropna()
         for spec in of_method:
-            varied = {name: spec.loss_options[name] for name in records[method].search_space if name != "loss_lr"}
+            space = methods.METHODS[method].search_space
+            varied = {name: spec.loss_options[name] for name in space if name != "loss_lr"}
             assert varied == {name: row[name] for name in varied}
             assert "loss_lr" not in row or max(spec.loss_lr.values()) == row["loss_lr"]
         assert row["chosen"] > 0 and row["best"] >= row["median"] > 0
 
     monkeypatch.setattr(runs, "run_all", lambda specs: pytest.fail("searched again"))
-    assert notebook.retrieval(params) == specs
-    assert found_by_search(notebook.specs_of(params), records, params).equals(chosen)
+    assert retrieval.retrieval(params) == specs
+    assert found_by_search(retrieval.specs_of(params), methods.METHODS, params).equals(chosen)
 
 
 def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
-    params = pfml_retrieval.Retrieval.configured(NOTEBOOK_10[1] | {"search_trials": 0})
-    assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in pfml_retrieval.retrieval(params))
-    assert found_by_search(pfml_retrieval.specs_of(params), pfml.METHODS, params) is None
+    params = retrieval.Retrieval.configured(TINY | {"search_trials": 0})
+    assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in retrieval.retrieval(params))
+    assert found_by_search(retrieval.specs_of(params), methods.METHODS, params) is None
     assert searched == []
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"protocol": "conventional"}, r"'conventional' has no validation classes.*search_trials=0.*mlrc"),
-        ({"protocol": "stml"}, "'stml' has no validation classes"),
-        ({"search_trials": -1}, "search_trials must be finite and at least 0, got -1"),
-    ],
-)
-def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message):
-    for notebook, given in (NOTEBOOK_10, NOTEBOOK_20):
-        with pytest.raises(ValueError, match=message):
-            notebook.Retrieval.configured(given | values)
+@pytest.mark.parametrize("study", [retrieval.Retrieval, nivmf.Retrieval])
+def test_a_search_that_cannot_be_is_refused_with_the_parameters(study):
+    message = r"'conventional' has no validation classes.*search_trials=0.*mlrc"
+    with pytest.raises(ValueError, match=message):
+        study.configured({"protocol": "conventional", "search_trials": 3})
 
 
 def test_the_settings_are_listed_without_a_search(searched):

@@ -6,7 +6,6 @@ import math
 
 import pandas as pd
 import pytest
-from tiny import TINY as TRAINED
 
 from experiments import cli, methods, papers, profiles
 from experiments.analysis import results, saving, stored
@@ -16,7 +15,6 @@ from experiments.study import Execution
 from experiments.training import protocols, runs, search
 
 TINY = {"profile": "small", "dataset": "glyphs"}
-TINY_RUN = TRAINED.replace(loss=None, steps=None)
 METHODS = papers.methods()
 FILE = "PFML--glyphs,conv4,symbols,head,dim=64,batch=100,steps=2.json"
 
@@ -63,19 +61,6 @@ def test_a_notebook_trains_what_the_search_found(name):
         assert chosen == after[0]
         assert after[0].lr == record["found"]["options"]["lr"] != before[0].lr
         assert after[0].head_lr == pytest.approx(10 * after[0].lr)
-
-
-def test_all_methods_have_the_same_trials_and_the_same_range_of_the_learning_rate():
-    by_method = searched("10")
-    assert set(by_method) == {name for name in params_of("10").methods if name != "untrained"}
-    for record in by_method.values():
-        assert (len(record["trials"]), sum(len(trial["scores"]) for trial in record["trials"])) == (16, 24)
-        assert record["ranges"]["lr"] == {"low": 1e-5, "high": 3e-3, "log": True}
-        assert record["trials"][0]["options"]["lr"] == 1e-4
-        row, trials, found = methods.summary(record), record["trials"], record["found"]
-        assert row["trials"] == 16 and row["default"] == pytest.approx(100 * trials[0]["scores"][0])
-        assert max(row["default"], row["median"]) < row["best"] and row["lr"] == found["options"]["lr"]
-        assert row["chosen, all folds"] == pytest.approx(100 * found["score"])
 
 
 def test_a_search_varies_the_learning_rate_and_at_most_three_decisive_options():
@@ -223,18 +208,6 @@ def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(caps
     assert cli.main(["tune", "10", "--jobs", "0", *arguments]) == 2
     assert cli.main(["tune", "10", "PFML", *arguments, "-p", "image_size", "16", "-p", "lr", "0.1"]) == 2
     assert "image_size" in capsys.readouterr().err
-
-
-def test_searches_run_side_by_side_with_all_their_runs(tmp_path):
-    """In processes of their own, where no patch of this test holds: networks that are evaluated as they are."""
-    every = [
-        {"spec": TINY_RUN.replace(embedding_size=size), "ranges": {}, "path": tmp_path / f"{name}.json", "trials": 2}
-        | {"about": {"method": name, "conditions": {}}}
-        for size, name in ((4, "A"), (8, "B"))
-    ]
-    finished = searches.run(every, jobs=2)
-    assert [(record["method"], len(record["trials"])) for record in finished] == [("A", 2), ("B", 2)]
-    assert 0 < finished[0]["found"]["default"] == finished[0]["found"]["best"] < 1
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -84,14 +84,6 @@ def test_what_the_cache_has_is_recorded_once_and_own_images_never(machine, file,
     assert not file.with_name("own.jsonl").exists()
 
 
-def test_weights_of_what_is_on_record_are_trained_again(finished, machine, file, capfd):
-    machine()
-    (again, *_) = runs.run_all(SEEDS, record=file)
-    assert capfd.readouterr().err == ""
-    assert torch.equal(again.embeddings, finished[0].embeddings)
-    assert "seed 0: on record, trained again for its weights" in capfd.readouterr().err
-
-
 def test_a_study_that_is_interrupted_goes_on_where_it_was(machine, file, monkeypatch):
     expected = [loop.train(spec) for spec in SEEDS]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -342,29 +334,12 @@ def test_a_check_trains_a_sample_of_each_kind_and_names_tables_of_another_search
     assert "results/small/10.csv rests on another search than PFML--x.json is now" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("rounding", [None, "0" * 16])
-@pytest.mark.parametrize(
-    ("faster", "off", "differ"),
-    [(30, 0, "PFML glyphs seed "), (1e33, 0, "2 of 2 runs failed"), (1, 1e-9, "")],
-    ids=["another rate", "diverging", "another rounding"],
-)
-def test_a_check_refuses_what_trains_something_else(
-    rounding, faster, off, differ, finished, machine, monkeypatch, capsys
-):
-    """A last digit may differ: of sums in another order, and on another processor."""
+@pytest.mark.parametrize(("faster", "differ"), [(30, "PFML glyphs seed "), (1e33, "2 of 2 runs failed")])
+def test_a_check_refuses_what_trains_something_else(faster, differ, finished, machine, monkeypatch, capsys):
     machine()
-    true = loop.train
-
-    def train(spec, **how):
-        outcome = true(spec.replace(lr=faster * spec.lr), **how)
-        for number, row in enumerate(outcome.rows):
-            row["value"] *= 1 + off * (-1) ** number
-        return outcome
-
-    monkeypatch.setattr(loop, "train", train)
-    if rounding:
-        monkeypatch.setattr(keys, "rounding", lambda: rounding)
-    assert cli.main(["records", "check", "--jobs", "1"]) == bool(differ)
+    train = loop.train
+    monkeypatch.setattr(loop, "train", lambda spec, **how: train(spec.replace(lr=faster * spec.lr), **how))
+    assert cli.main(["records", "check", "--jobs", "1"]) == 1
     assert differ in capsys.readouterr().out
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import multiprocessing
 import os
-import re
 import resource
 import shutil
 import signal
@@ -16,7 +15,6 @@ import pytest
 import torch
 from tiny import TINY
 
-from experiments import progress
 from experiments.files import FullDisk
 from experiments.networks import backbones
 from experiments.training import cache, keys, loop, runs, scheduling
@@ -32,19 +30,6 @@ def test_a_run_is_trained_once(empty_cache, monkeypatch):
     assert (first.from_cache, again.from_cache) == (False, True)
     assert first.rows == again.rows
     assert again.network()(torch.zeros(2, 1, 32, 32, dtype=torch.uint8)).shape == (2, 8)
-
-
-def test_a_log_says_how_far_the_runs_are_and_nothing_of_those_in_the_cache(empty_cache, monkeypatch, capfd):
-    specs = [TINY, TINY.replace(seed=1)]
-    runs.run_all(specs[:1], jobs=1)
-    assert capfd.readouterr().err == ""  # done in less than half a minute
-    monkeypatch.setattr(progress, "EVERY", 0.01)
-    runs.run_all(specs, jobs=1)
-    log = capfd.readouterr().err
-    assert re.search("^1 of 1 runs trained, about 0 s left$", log, re.MULTILINE)
-    assert re.search(r"^\d of 4 steps of .+ seed 1, about \d s left$", log, re.MULTILINE)
-    runs.run_all(specs, jobs=1)
-    assert capfd.readouterr().err == ""
 
 
 train_into_cache = runs.train_into_cache
@@ -215,19 +200,6 @@ def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many_and_keys_do_
         with pytest.raises(ValueError, match="not trained"):
             runs.run_all([*small, small[0].replace(threads=None)], jobs=jobs)
     assert asked == [(0, 4, 0), (3, 1, 2)]
-
-
-def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
-    for label in "abcd":
-        (tmp_path / "photos" / label).mkdir(parents=True)
-        for number in range(2):
-            (tmp_path / "photos" / label / f"{number}.jpg").write_bytes(b"x" * (number + 1))
-    spellings = ["folder:photos", "folder:./photos/", f"folder:{tmp_path}/photos"]
-    run_keys = [keys.key_of(TINY.replace(dataset=name, images_per_class=None)) for name in spellings]
-    assert len(set(run_keys)) == 1
-    (tmp_path / "photos" / "a" / "0.jpg").write_bytes(b"another size")  # in the same process
-    assert keys.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != run_keys[0]
 
 
 def test_a_damaged_run_and_one_under_anothers_key_are_set_aside_and_trained_anew(empty_cache):

@@ -1,11 +1,9 @@
 """The search: it finds the best, continues where it was stopped, and never looks at the test set."""
 
-import functools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -182,21 +180,6 @@ def test_another_search_replaces_a_complete_one_on_request_alone_and_an_edited_o
     path.write_text(path.read_text()[:100])
     with pytest.raises(ValueError, match=r"a\.json is no complete JSON file"):
         search.search(TINY, RANGES, path)
-
-
-def test_trials_are_scored_by_their_runs_which_leave_the_cache(tmp_path, monkeypatch):
-    """tests/test_search.py shows that no row of the test set is read."""
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
-    run_all = Mock(side_effect=functools.partial(runs.run_all, jobs=1))
-    monkeypatch.setattr(runs, "run_all", run_all)
-    record = search.search(TINY, RANGES, tmp_path / "a.json", trials=2, finalists=1)
-    trained = [spec for call in run_all.mock_calls for spec in call.args[0]]
-    assert [(spec.fold, spec.folds, spec.seed) for spec in trained] == [(f, 3, 10_000) for f in (0, 0, 1, 2)]
-    assert all(0 < score < 1 for trial in record["trials"] for score in trial["scores"])
-    assert {"MAP@R", "R@1", "R@8", "RP", "P@1", "mAP@1000"} <= record["trials"][0]["metrics"][0].keys()
-    assert not list((tmp_path / "runs").iterdir())
-    model = search.on_thirds(TINY)[0]
-    assert runs.run(model).metric("val MAP@R") == record["trials"][0]["scores"][0]
 
 
 def test_trials_are_judged_as_the_methods_own_runs_are_and_keep_their_curves_on_request(shared_cache):
