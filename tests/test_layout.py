@@ -3,7 +3,6 @@
 import ast
 import graphlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -92,28 +91,6 @@ def upwards(name: str) -> set[str]:
 
 def test_a_file_imports_its_own_folder_and_lower_floors():
     assert {name: found for name in FILES if (found := upwards(name))} == {}
-
-
-def test_the_library_needs_torch_and_numpy_only_at_the_top_of_its_files():
-    """Three files are about another package, and the library is whole without them."""
-    optional = {name: {"pytorch_metric_learning"} for name in ("dmlrepro.pml", "dmlrepro.pml_wrappers")}
-    optional["dmlrepro.retrieval_metric"] = {"torchmetrics"}
-    known = {"dmlrepro", "torch", "numpy", *sys.stdlib_module_names}
-    for name in (name for name in FILES if name.split(".")[0] == "dmlrepro"):
-        assert at_the_top(ast.parse(TEXTS[name])) <= known | optional.get(name, set()), name
-
-
-def at_the_top(tree: ast.Module) -> set[str]:
-    found, todo = set(), list(tree.body)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add(node.module.split(".")[0])
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            todo += ast.iter_child_nodes(node)
-    return found
 
 
 def test_the_library_is_small():

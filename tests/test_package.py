@@ -21,10 +21,11 @@ EXAMPLE = ROOT / "examples" / "plain.py"
 ABSENT = ["scipy", "sklearn", "pandas", "matplotlib", "seaborn", "PIL", "torchvision", "timm", "safetensors", "faiss"]
 ABSENT += ["pytorch_metric_learning", "torchmetrics", "tqdm", "psutil", "optuna", "pydantic", "experiments"]
 WITHOUT = f"""
-import runpy, sys
+import importlib, pkgutil, runpy, sys
 sys.modules |= dict.fromkeys({ABSENT}, None)
 from dmlrepro import losses, metrics, vmf
-from dmlrepro.losses import chance_constrained, piecewise_linear, unlabelled
+for info in pkgutil.iter_modules(losses.__path__, "dmlrepro.losses."):
+    importlib.import_module(info.name)
 losses.NormSoftmax(4, 8)
 runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 """
