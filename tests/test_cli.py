@@ -87,7 +87,6 @@ GRID = {"half": "{", "empty": "[]", "grid": json.dumps({"profile": "quick", "exe
         ("train --grid empty", "empty holds no profile and executions"),
         ("train --grid grid 99", f"grid has no 99; it has {MAGNET}"),
         ("train --grid grid --profile small", "--grid says the profile and the parameters"),
-        ("train --grid grid -p steps 7", "--grid says the profile and the parameters"),
         ("config pfml", "no notebook 'pfml'; there are 10_pfml_retrieval, 11_"),
         ("tune PFMLL", "no method 'PFMLL'; did you mean 'PFML'?"),
         (f"summary nosuch {MAGNET}", "no folder nosuch; give one that holds tables, as build/quick after `make"),

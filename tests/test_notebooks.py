@@ -122,13 +122,6 @@ def test_plain_papermill_runs_from_the_root_and_from_the_notebooks_folder(tmp_pa
     assert [name for name in tables if "cost" not in name] == ["00_tour--steps=2.csv"]
 
 
-def test_a_bad_parameter_stops_papermill_and_leaves_no_result(tmp_path):
-    finished = run_papermill(tmp_path, ROOT, "-p", "stepps", "3")
-    assert finished.returncode != 0
-    assert "no parameter 'stepps'" in finished.stderr
-    assert list(tmp_path.glob("results/**/*.csv")) == []
-
-
 LIMITS = {"words": 900, "figures": 5, "visible code cells": 12, "first figure": 9}
 
 

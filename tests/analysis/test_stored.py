@@ -56,24 +56,3 @@ def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tm
     verdicts = saved.judged(tests).verdicts
     assert list(verdicts["claim_id"]) == ["p-01", "p-02"]
     assert saved.trials == {"A": 24, "B": 24, START: 24} and set(verdicts["tuned"]) == {"yes"}
-
-
-def test_a_stranger_reads_what_data_and_network_are():
-    def said(backbone, weights, dataset="cub-subset", stem="99_some--samples_per_class=0", **trained):
-        rows = table(backbone=backbone, dataset=dataset)
-        return stored.Stored(stem, rows, {"weights": weights, "epochs": 4} | trained).plain_label
-
-    birds = "CUB subset, pretrained SqueezeNet, 4 epochs, 5 seeds, shuffled batches"
-    assert said("squeezenet1_1", "imagenet") == birds
-    tail = said("squeezenet1_1", "imagenet", train_from="fire6")
-    assert tail == birds.replace("SqueezeNet", "SqueezeNet from fire6 on")
-    heads = [said("squeezenet1_1", "imagenet", **how) for how in ({"train_from": "head"}, {"freeze_trunk": True})]
-    assert heads == [birds.replace("pretrained SqueezeNet", "head on pretrained SqueezeNet")] * 2
-    birds = table(backbone="squeezenet1_1", dataset="cub-subset")
-    untrained = stored.Stored("51_some", birds, {"steps": 200}, trained=False)
-    assert untrained.label == "cub-subset, squeezenet1_1, nothing trained, 5 seeds"
-    for network, label in (("conv4", "no images, conv4, one CPU"), ("", "no images")):  # what was timed
-        rows = table(dataset="synthetic", backbone=network)
-        assert stored.Stored("17_cost", rows, {"steps": 300}, "one CPU").label == label
-    assert said("conv4", "none", "glyphs", "99_some").startswith("embedded glyphs, small CNN from scratch, 4")
-    assert said("resnet50.tv_in1k", "imagenet", "other", "99_some") == "other, pretrained ResNet-50, 4 epochs, 5 seeds"

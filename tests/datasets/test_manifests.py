@@ -3,7 +3,6 @@
 import hashlib
 import os
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import official_layouts as layouts
@@ -12,7 +11,6 @@ from PIL import Image
 from pytorch_metric_learning import datasets
 
 from experiments.datasets import glyphs, manifests, symbols
-from experiments.files import data_root, repository_root
 
 
 @pytest.fixture
@@ -68,19 +66,6 @@ def test_arguments_are_checked_and_a_missing_set_names_the_command_that_gets_it(
             manifests.load(name, tmp_path)
     with pytest.raises(FileNotFoundError, match=r"labels.txt: missing.*data/README.md.*DMLREPRO_DATA"):
         manifests.load("cub-subset", tmp_path)
-
-
-def test_folders_are_found_from_below_the_repository(tmp_path, monkeypatch):
-    (tmp_path / "dmlrepro").mkdir()
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "dmlrepro"\n')
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.chdir(tmp_path / "notebooks")
-    monkeypatch.delenv("DMLREPRO_DATA", raising=False)
-    assert repository_root() == tmp_path and data_root() == tmp_path / "data"
-    monkeypatch.setenv("DMLREPRO_DATA", "../elsewhere")
-    assert os.path.normpath(data_root()) == str(tmp_path.parent / "elsewhere")
-    monkeypatch.chdir(tmp_path.parent)
-    assert repository_root() == Path(manifests.__file__).parents[2]
 
 
 def test_cub_is_read_as_pytorch_metric_learning_does(tmp_path):
@@ -184,7 +169,6 @@ def line(number: int, text: str):
         ("cub", "image_class_labels.txt", line(4, "4 101\n5 101"), "expected 5 images with a class.*found 4"),
         ("cub", "image_class_labels.txt", line(3, "3 201"), "expected 4 images with a class from 1 to 200.*found 3"),
         ("cub", "image_class_labels.txt", line(3, "3 55"), "declared classes, found images of undeclared class 55"),
-        ("cub", "image_class_labels.txt", line(3, "3 two"), "labels.txt: not as it was published .*'two'"),
         ("cub", "image_class_labels.txt", line(3, "2 2"), "under the same id in both tables, found 3"),
         ("cub", "image_class_labels.txt", line(2, "2 101"), "found .*0000.jpg of class 101.Bird"),
         ("cub", "images.txt", lambda t: t.replace("_0000001", "_0000000"), "lists 1 files more than once: .*000.jpg"),
@@ -192,7 +176,6 @@ def line(number: int, text: str):
         ("cub", "classes.txt", lambda t: t.encode("utf-16"), "not as it was published .*UnicodeDecodeError"),
         ("cub", BIRD, None, "labels.txt: lists 1 files that are missing: .*Bird"),
         ("cars", "cars_annos.mat", lambda _: b"not MATLAB", "cars_annos.mat: not as it was published"),
-        ("sop", "Ebay_test.txt", lambda t: t.replace(" 3 ", " three "), "Ebay_train.txt: not as it was.*three"),
         ("sop", "Ebay_test.txt", lambda t: t.replace(" 3 ", " 1 "), "other classes.*found 1 of 3 in both: 1$"),
         ("sop", "Ebay_train.txt", lambda t: t.replace("chair", "sofa", 1), "one folder of a super-class"),
         ("inshop", EVAL, lambda t: t.replace(" id_00000002 ", " id_00000001 ", 1), "of its item, found .*02/01"),

@@ -134,15 +134,6 @@ def test_what_is_no_image_is_ignored_and_counted_and_sub_folders_belong_to_the_c
     assert all(count in report for count in counts)
 
 
-def test_links_are_followed(tmp_path, birds):
-    (tmp_path / "links").mkdir()
-    for name in BIRDS:
-        (tmp_path / "links" / name).symlink_to(birds / name)
-    (birds / "owl" / "2.png").symlink_to(picture(tmp_path / "single.png"))
-    (tmp_path / "link to all").symlink_to(tmp_path / "links")
-    assert len(load(tmp_path / "link to all")) == 13
-
-
 def test_a_flat_folder_is_images_without_labels(tmp_path):
     for name in ("a", "b", "c", "d", "é", "f", "g"):
         picture(tmp_path / "heap" / f"{name}.png")
@@ -334,15 +325,11 @@ def flagged(flag: str):
     ("edit", "message"),
     [
         (lambda t: t.replace("path,", "file,"), "the columns path and label.*found 12 below file, label, split"),
-        (lambda t: t.replace(",", "|"), r"by commas, found 12 below path\|label\|split"),
         (lambda t: t.replace("jay/1.png,jay", "jay/1.png,kite"), "1 images in the folder of an.*jay/1.png as kite"),
         (lambda t: t.replace("split", "label"), "each once"),
         (lambda t: t.splitlines()[0], "found 0 below path, label, split"),
-        (lambda t: "", "expected a CSV file in UTF-8"),
-        (lambda t: t.replace("jay", "café").encode("latin-1"), "a.csv: expected a CSV file in UTF-8"),
         (lambda t: t.encode("utf-16"), "a.csv: expected a CSV file in UTF-8"),
         (lambda t: t.replace("train", "training"), "6 rows whose split is neither.*line 2: training.*and 1 more"),
-        (lambda t: t.replace(",test", ",", 1), "1 rows whose split is neither train nor test: line 8: "),
         (lambda t: t.replace("jay/1", "./owl/../jay/0"), "lists 1 files more than once: .*birds/jay/0.png"),
         (lambda t: t.replace(",jay,", ",,"), "2 rows without a path, a label.*line 2: birds/jay/0.png, line 3"),
         (lambda t: t.replace(",jay,", ",blue,jay,"), "as many fields in each row .*line 2"),

@@ -14,7 +14,7 @@ from scipy.spatial.distance import pdist
 
 from experiments.analysis import judging
 from experiments.analysis.comparing import Reason
-from experiments.pfml import ablations, alignment, cost, label_noise
+from experiments.pfml import alignment, cost, label_noise
 from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import DINO, METHODS, VIT
 from experiments.report import show
@@ -46,22 +46,6 @@ def test_a_transformer_has_384_dimensions_and_says_whose_settings_it_takes(backb
     spec = next(spec for spec in specs if spec.method == "PFML" and not spec.setting)
     assert (spec.embedding_size, spec.batch_size, spec.pooling, spec.image_size) == (384, 100, "token", 224)
     assert "none for transformers" in show.settings(spec, params, METHODS["PFML"])["batch_size"][3]
-
-
-def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_search_found(monkeypatch):
-    search = {
-        "begun": {"spec": {"loss": METHODS["PFML"].loss}},
-        "found": {"options": {"alpha": 1.0, "delta": 0.27}},
-        "conditions": {"dataset": "cub-subset", "train_from": "fire6"},
-        "trials": [],
-    }
-    monkeypatch.setattr(ablations.Repulsion.params, "searches", lambda params: {"PFML": search})
-    params, specs = planned("16", "small")
-    options = {spec.setting: spec.loss_options for spec in specs if spec.loss}
-    assert {loss_options["alpha"] for loss_options in options.values()} == {params.alpha}
-    assert {loss_options["delta"] for loss_options in options.values()} == {params.delta}
-    radii = {setting: loss_options.get("delta_rep", loss_options["delta"]) for setting, loss_options in options.items()}
-    assert radii == {f"delta_rep={radius:g}": radius for radius in params.radii}
 
 
 def found_by_search(**options):
