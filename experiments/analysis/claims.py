@@ -157,55 +157,41 @@ def planned(tests: Iterable[ClaimTest], seeds: int = PLANNED) -> dict[str, Claim
     return {test.claim_id: replace(test, seeds=seeds) for test in tests}
 
 
-def _part(kind: str, subject: str, baselines: Iterable[str], metric: str, direction: str, **options: Any) -> Part:
-    return Part(kind, Expression.read(subject), tuple(map(Expression.read, baselines)), metric, direction, **options)
+def _part(
+    direction: str,
+    subject: str,
+    *baselines: str,
+    by: float = 0.0,
+    within: float = 0.0,
+    metric: str = "R@1",
+    **rest: Any,
+) -> Part:
+    sides = Expression.read(subject), tuple(map(Expression.read, baselines))
+    return Part(rest.pop("kind"), *sides, metric, direction, by, within, **rest)
 
 
-def higher(subject: str, *baselines: str, by: float = 0.5, metric: str = "R@1", **options: Any) -> Part:
-    return _part("superiority", subject, baselines, metric, "higher", smallest_effect=by, **options)
+def _bound(direction: str, subject: str, constant: str, metric: str, tolerance: float = 0.0, **rest: Any) -> Part:
+    return _part(
+        direction, subject, constant, metric=metric, within=tolerance, **{"about": "study"} | rest, kind="bound"
+    )
 
 
-def lower(subject: str, *baselines: str, by: float = 0.5, metric: str = "R@1", **options: Any) -> Part:
-    return _part("superiority", subject, baselines, metric, "lower", smallest_effect=by, **options)
-
-
-def rising(subject: str, by: float, metric: str = "R@1", kind: str = "trend", **options: Any) -> Part:
-    return _part(kind, subject, (), metric, "higher", smallest_effect=by, **options)
-
-
-def falling(subject: str, by: float, metric: str = "R@1", **options: Any) -> Part:
-    return _part("trend", subject, (), metric, "lower", smallest_effect=by, **options)
-
-
-def flat(subject: str, baseline: str, within: float, metric: str = "R@1", **options: Any) -> Part:
-    return _part("equivalence", subject, (baseline,), metric, "flat", margin=within, **options)
-
-
-def cheaper(subject: str, constant: str, metric: str = "seconds_ratio", **options: Any) -> Part:
-    return _part("superiority", subject, (constant,), metric, "lower", about="cost", **options)
-
-
-def at_most(subject: str, constant: str, metric: str, tolerance: float = 0.0, **options: Any) -> Part:
-    return _part("bound", subject, (constant,), metric, "lower", margin=tolerance, about="study", **options)
-
-
-def below(subject: str, constant: str, metric: str, by: float, **options: Any) -> Part:
-    return _part("bound", subject, (constant,), metric, "lower", smallest_effect=by, about="study", **options)
-
-
-def at_least(subject: str, constant: str, metric: str, about: str = "study", **options: Any) -> Part:
-    return _part("bound", subject, (constant,), metric, "higher", about=about, **options)
-
-
-def on_a_par(subject: str, *baselines: str, within: float, metric: str = "R@1") -> Part:
-    """The precondition of a comparison of losses and of spreads: who has nothing to lose loses little."""
-    options: dict[str, Any] = {"margin": within, "relative": True, "precondition": True}
-    return _part("noninferiority", subject, baselines, metric, "higher", **options)
+# (subject, *baselines), and by keyword the smallest effect `by` or the margin `within`, and further fields of the Part
+higher = functools.partial(_part, "higher", kind="superiority", by=0.5)
+lower = functools.partial(_part, "lower", kind="superiority", by=0.5)
+cheaper = functools.partial(_part, "lower", kind="superiority", metric="seconds_ratio", about="cost")
+rising = functools.partial(_part, "higher", kind="trend")
+falling = functools.partial(_part, "lower", kind="trend")
+flat = functools.partial(_part, "flat", kind="equivalence")
+at_most = below = functools.partial(_bound, "lower")  # (subject, constant, metric)
+at_least = functools.partial(_bound, "higher")
+# the precondition of a comparison of losses and of spreads: who has nothing to lose loses little
+on_a_par = functools.partial(_part, "higher", kind="noninferiority", relative=True, precondition=True)
 
 
 def learned(subject: str, metric: str = "MAP@R") -> Part:
     """The precondition of a comparison that does not name the methods it is about: they improve over initialisation."""
-    return _part("noninferiority", subject, (START,), metric, "higher", precondition=True)
+    return _part("higher", subject, START, kind="noninferiority", metric=metric, precondition=True)
 
 
 def control(part: Part) -> Part:
