@@ -53,10 +53,11 @@ def checked(
     if line.verdict not in DECIDED:
         return dict.fromkeys(CHECKS, "")
     holm = line.p_holm / line.p if line.p > 0 else 1.0
-    others = {
-        check: lines[(lines[column] != getattr(line, column)) & _alike(lines, line, column)]["verdict"]
-        for check, column in ELSEWHERE.items()
-    }
+    run = lines[~lines["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_TESTABLE]) & (lines["profile"] == line.profile)]
+    others = {}
+    for check, column in ELSEWHERE.items():  # another protocol or network on the same data, or what decides on others
+        alike = (run["decides"] == "yes") if column == "dataset" else (run["dataset"] == line.dataset)
+        others[check] = run.loc[alike & (run[column] != getattr(line, column)), "verdict"]
 
     def kept_with(effects: Iterable[np.ndarray | None]) -> bool | None:
         known = [each for each in effects if each is not None]
@@ -69,13 +70,6 @@ def checked(
         **{check: None if words.empty else bool((words == line.verdict).all()) for check, words in others.items()},
     }
     return {check: "" if kept[check] is None else "yes" if kept[check] else "no" for check in CHECKS}
-
-
-def _alike(lines: pd.DataFrame, line: Any, column: str) -> pd.Series:
-    """The lines that were run on images at this scale, and where another protocol or network counts on the same data;
-    of another data set the line that decides there."""
-    run = ~lines["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_TESTABLE]) & (lines["profile"] == line.profile)
-    return run & ((lines["decides"] == "yes") if column == "dataset" else (lines["dataset"] == line.dataset))
 
 
 def _without(effects: np.ndarray) -> np.ndarray | None:

@@ -74,8 +74,8 @@ class Stored:
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
         rows = self.table if where.empty else where
         part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
-        form = "head on {}" if part == "head" else f"{{}} from {part} on" if part else "{}"
-        form = form if self.trained else "{}"
+        form = "head on {}" if part == "head" else f"{{}} from {part} on"
+        form = form if part and self.trained else "{}"
         networks = [form.format(network(name)) for name in dict.fromkeys(rows["backbone"]) if name]
         if where.empty:  # a network without images has been timed, which says something of the device alone
             return ["no images", *networks, *([self.device] if networks else [])]
@@ -112,7 +112,7 @@ class Stored:
 
 def trials_of(table: pd.DataFrame, own: int, committed: Mapping[str, int]) -> dict[str, int]:
     """By method of a table, how many trials of its own search or of the committed one chose its settings."""
-    return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
+    return {method: own or committed.get(method, 0) for method in table["method"].unique()}
 
 
 OLDER = (
@@ -123,10 +123,8 @@ OLDER = (
 
 def of_older_code(made: Mapping[str, Any]) -> bool:
     """Whether a table, by its record, was trained by code that the present one is not compatible with."""
-    return any(
-        not records.is_compatible(records.kind(loss or None, algorithm, train_from or None), code)
-        for loss, algorithm, train_from, code in made.get(saving.TRAINED_BY, ())
-    )
+    trained_by = [(records.kind(*(name or None for name in of)), code) for *of, code in made.get(saving.TRAINED_BY, ())]
+    return not all(records.is_compatible(kind, code) for kind, code in trained_by)
 
 
 def data_in_words(dataset: str) -> str:
@@ -148,12 +146,9 @@ def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) 
     but: a table that is left out unread, as in "quick/00_tour.csv": a damaged one must not stop its own renewal.
     """
     root = root or repository_root() / "results"
-    of_notebook = []
-    for profile in saving.PROFILES:
-        paths = [path for path in provenance.table_paths(root / profile) if path.relative_to(root) != but]
-        tables_of = [_read(path) for path in paths if path.stem.partition("--")[0] == notebook]
-        of_notebook += sorted(tables_of, key=lambda table: -table.seeds)
-    return of_notebook
+    paths = [path for profile in saving.PROFILES for path in provenance.table_paths(root / profile)]
+    paths = [path for path in paths if path.stem.partition("--")[0] == notebook and path.relative_to(root) != but]
+    return sorted(map(_read, paths), key=lambda table: (saving.PROFILES.index(table.profile), -table.seeds))
 
 
 def _read(path: Path) -> Stored:

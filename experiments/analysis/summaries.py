@@ -1,6 +1,5 @@
 """Tables as a reader sees them: means with intervals, with few digits, beside the published numbers."""
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
@@ -10,18 +9,13 @@ from experiments.analysis.tables import chosen
 from experiments.files import repository_root
 
 
-@functools.cache
-def _published(paper: str) -> pd.DataFrame:
-    path = repository_root() / "data" / "published" / f"{paper}.csv"
-    return pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std_or_ci": [""], "dim": [""]})
-
-
 def published(
     paper: str, table: str | Sequence[str] | None = None, **where: str | float | Iterable[str | float]
 ) -> pd.DataFrame:
     """Published rows of a paper, e.g. published("pfml", "Table 1", dataset="CUB-200-2011", metric="R@1"); a list stands
     for any of its members. ValueError when nothing matches, with what the column holds."""
-    rows = _published(paper)
+    path = repository_root() / "data" / "published" / f"{paper}.csv"
+    rows = pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std_or_ci": [""], "dim": [""]})
     if table is not None:
         where = {"table": table} | where
     for column, wanted in where.items():
