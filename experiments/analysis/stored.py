@@ -14,7 +14,7 @@ from experiments.analysis.comparing import UNTRAINED, Reason
 from experiments.analysis.judging import Verdict, judge
 from experiments.analysis.provenance import record
 from experiments.analysis.statistics import MIN_SEEDS
-from experiments.analysis.verdict_tables import Judged
+from experiments.analysis.summaries import Judged
 from experiments.files import repository_root
 from experiments.training import records
 

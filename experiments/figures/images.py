@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -16,6 +17,7 @@ from experiments.figures.style import WIDTH, described, listed, panels, plain
 from experiments.training import batches, inference
 from experiments.training.runs import RunResult
 
+RIGHT, WRONG = "#1B8A3A", "#C1272D"
 Rows = list[list[np.ndarray]]
 
 
@@ -119,15 +121,18 @@ def _wall(
             axis.text(-0.15, y + 0.5, name, ha="right", va="center", fontsize="small")
         for y, row in enumerate(rows):
             for x, image, right in row:
-                pixels = np.squeeze(image)  # grey images may have a last axis of one channel
-                high, wide = np.array(pixels.shape[:2]) / max(pixels.shape[:2]) * 0.88
-                start, end, top = x + (1 - wide) / 2, x + (1 + wide) / 2, y + (1 - high) / 2
-                extent = (start, end, top + high, top)
-                axis.imshow(pixels, extent=extent, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-                if right is not None:
-                    shade, mark = ("#1B8A3A", "✓") if right else ("#C1272D", "✗")
-                    axis.add_patch(Rectangle((start, top), wide, high, fill=False, edgecolor=shade, linewidth=2.5))
-                    box = {"boxstyle": "round,pad=0.12", "facecolor": shade, "edgecolor": "none"}
-                    white = {"color": "white", "fontsize": 9, "weight": "bold", "bbox": box}
-                    axis.text(end, top, mark, ha="right", va="top", **white)
+                _thumbnail(axis, x, y, image, right)
     return figure
+
+
+def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray, right: bool | None) -> None:
+    pixels = np.squeeze(image)  # grey images may have a last axis of one channel
+    height, width = np.array(pixels.shape[:2]) / max(pixels.shape[:2]) * 0.88
+    left, top = x + (1 - width) / 2, y + (1 - height) / 2
+    extent = (left, left + width, top + height, top)
+    axis.imshow(pixels, extent=extent, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    if right is not None:
+        shade, mark = (RIGHT, "✓") if right else (WRONG, "✗")
+        axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=shade, linewidth=2.5))
+        box = {"boxstyle": "round,pad=0.12", "facecolor": shade, "edgecolor": "none"}
+        axis.text(left + width, top, mark, ha="right", va="top", color="white", fontsize=9, weight="bold", bbox=box)

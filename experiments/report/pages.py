@@ -18,7 +18,6 @@ import pandas as pd
 from experiments import papers
 from experiments.across import ledger as drawn
 from experiments.analysis import claims, comparing, robustness, saving, stored, summaries, tables
-from experiments.analysis import verdict_tables as shown
 from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
 from experiments.figures.comparisons import MARKS, rankings
@@ -48,7 +47,7 @@ def _verdict(claim_id: str) -> tuple[str, str, str]:
         return word, "", ""
     counted = f" ({line.k} of {line.n})" * (line.n > 0) + ", revised" * bool(line.revised)
     checks = [check for check in verdicts.checked().loc[line.Index, [*robustness.CHECKS]] if check]
-    return f"{word}{counted}", cell(shown.ours(line)), f"{checks.count('yes')}/{len(checks)}" if checks else ""
+    return f"{word}{counted}", cell(summaries.ours(line)), f"{checks.count('yes')}/{len(checks)}" if checks else ""
 
 
 def verdict_table(claim_ids: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from experiments import variables
 from experiments.analysis import claims, judging, ledger, results, robustness, stored, tables
 from experiments.analysis.comparing import Environments
-from experiments.analysis.verdict_tables import Judged
+from experiments.analysis.summaries import Judged
 from experiments.files import repository_root, write_text
 from experiments.params import Params
 from experiments.report import catalogue

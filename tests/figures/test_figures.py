@@ -207,7 +207,7 @@ def test_retrieved_marks_right_and_wrong_by_colour_and_by_sign():
     axis = FIGURES["retrieved"]().axes[0]
     frames = [to_hex(patch.get_edgecolor()) for patch in axis.patches]
     marks = [text.get_text() for text in axis.texts if text.get_text() in "✓✗"]
-    right, wrong = "#1b8a3a", "#c1272d"
+    right, wrong = images.RIGHT.lower(), images.WRONG.lower()
     assert frames == [right, wrong, right, wrong, wrong, right]
     assert marks == ["✓" if frame == right else "✗" for frame in frames]
     assert len(axis.images) == 2 * 4
