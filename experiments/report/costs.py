@@ -43,9 +43,11 @@ def identity(spec: RunSpec) -> str:
 def _recorded_seconds(specs: Sequence[RunSpec], profile: str, notebook: str) -> list[float]:
     """By the median of each method, and for a method without a run on record by that of all; nan without any."""
     path = repository_root() / "results" / profile / f"{notebook}.cost.csv"
-    costs = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["method", "seconds"], dtype=float)
-    of_method = costs.groupby("method")["seconds"].median()
-    return [of_method.get(spec.method, costs["seconds"].median()) for spec in specs]
+    if not path.exists():
+        return [math.nan] * len(specs)
+    seconds = pd.read_csv(path).dropna(subset="seconds")
+    of_method = seconds.groupby("method")["seconds"].median()
+    return [of_method.get(spec.method, seconds["seconds"].median()) for spec in specs]
 
 
 def _stated_seconds(spec: RunSpec) -> float:

@@ -34,8 +34,6 @@ def wanted(
     be searched in any, by name.
     """
     records = papers.methods()
-    if unknown := [name for name in methods if name not in records]:
-        raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(records)}")
     by_path: dict[Path, dict[str, Any]] = {}
     found: set[str] = set()
     without: dict[str, ValueError] = {}  # why a notebook has none, as one that varies a condition of searches
@@ -63,8 +61,7 @@ def wanted(
 
 def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> dict[str, Any]:
     method = records[name]
-    if method.search_space is None:
-        raise ValueError(f"{name} cannot be searched: its record states no ranges")
+    how: dict[str, Any] = {"ranges": searched_ranges(method)}
     levels = [spec for spec in trained if spec.method == name]
     if not levels:
         raise ValueError(f"{params.notebook} trains variants of {name}, whose search they take, and not {name}; add it")
@@ -77,7 +74,6 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     if wrong := [field for field in _differences(default, plain.replace(**budget)) if field in conditions]:
         raise ValueError(f"{params.notebook} has no run of {name} with the {' and '.join(wrong)} of its parameters")
     alike = [record.name for record in records.values() if record.searched_as == name]
-    how: dict[str, Any] = {"ranges": searched_ranges(method)}
     if rates := params.rates:
         how = {"ranges": {"lr": search.Range(min(rates), max(rates), log=True)}, "trials": len(rates), "finalists": 0}
         how |= {"grid": [{"lr": rate} for rate in rates[1:]], "metric": "R@1"}
