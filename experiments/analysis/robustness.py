@@ -53,11 +53,6 @@ def checked(
     if line.verdict not in DECIDED:
         return dict.fromkeys(CHECKS, "")
     holm = line.p_holm / line.p if line.p > 0 else 1.0
-    run = lines[~lines["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_TESTABLE]) & (lines["profile"] == line.profile)]
-    others = {}
-    for check, column in ELSEWHERE.items():  # another protocol or network on the same data, or what decides on others
-        alike = (run["decides"] == "yes") if column == "dataset" else (run["dataset"] == line.dataset)
-        others[check] = run.loc[alike & (run[column] != getattr(line, column)), "verdict"]
 
     def kept_with(effects: Iterable[np.ndarray | None]) -> bool | None:
         known = [each for each in effects if each is not None]
@@ -67,8 +62,12 @@ def checked(
         "other_metric": None if other_metric in (None, Verdict.NOT_RUN) else other_metric == line.verdict,
         "fewer_seeds": kept_with(_without(one.effects) for one in comparisons),
         "other_classes": kept_with(_widened(one) for one in comparisons),
-        **{check: None if words.empty else bool((words == line.verdict).all()) for check, words in others.items()},
     }
+    run = lines[~lines["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_TESTABLE]) & (lines["profile"] == line.profile)]
+    for check, column in ELSEWHERE.items():  # another protocol or network on the same data, or what decides on others
+        alike = (run["decides"] == "yes") if column == "dataset" else (run["dataset"] == line.dataset)
+        words = run.loc[alike & (run[column] != getattr(line, column)), "verdict"]
+        kept[check] = None if words.empty else bool((words == line.verdict).all())
     return {check: "" if kept[check] is None else "yes" if kept[check] else "no" for check in CHECKS}
 
 
