@@ -11,7 +11,7 @@ import csv
 import functools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,36 +157,30 @@ def planned(tests: Iterable[ClaimTest], seeds: int = PLANNED) -> dict[str, Claim
     return {test.claim_id: replace(test, seeds=seeds) for test in tests}
 
 
-def _part(
-    direction: str,
-    subject: str,
-    *baselines: str,
-    by: float = 0.0,
-    within: float = 0.0,
-    metric: str = "R@1",
-    **rest: Any,
-) -> Part:
-    sides = Expression.read(subject), tuple(map(Expression.read, baselines))
-    return Part(rest.pop("kind"), *sides, metric, direction, by, within, **rest)
+def _part(direction: str, subject: str, *baselines: str, by: float = 0.0, within: float = 0.0, **rest: Any) -> Part:
+    given: dict[str, Any] = {"metric": "R@1", "smallest_effect": by, "margin": within} | rest
+    given["baselines"] = tuple(map(Expression.read, baselines))
+    return Part(subject=Expression.read(subject), direction=direction, **given)
 
 
 def _bound(direction: str, subject: str, constant: str, metric: str, tolerance: float = 0.0, **rest: Any) -> Part:
-    return _part(
-        direction, subject, constant, metric=metric, within=tolerance, **{"about": "study"} | rest, kind="bound"
-    )
+    given: dict[str, Any] = {"kind": "bound", "about": "study", "metric": metric, "within": tolerance} | rest
+    return _part(direction, subject, constant, **given)
 
 
+Kind = Callable[..., Part]
 # (subject, *baselines), and by keyword the smallest effect `by` or the margin `within`, and further fields of the Part
-higher = functools.partial(_part, "higher", kind="superiority", by=0.5)
-lower = functools.partial(_part, "lower", kind="superiority", by=0.5)
-cheaper = functools.partial(_part, "lower", kind="superiority", metric="seconds_ratio", about="cost")
-rising = functools.partial(_part, "higher", kind="trend")
-falling = functools.partial(_part, "lower", kind="trend")
-flat = functools.partial(_part, "flat", kind="equivalence")
-at_most = below = functools.partial(_bound, "lower")  # (subject, constant, metric)
-at_least = functools.partial(_bound, "higher")
+higher: Kind = functools.partial(_part, "higher", kind="superiority", by=0.5)
+lower: Kind = functools.partial(_part, "lower", kind="superiority", by=0.5)
+cheaper: Kind = functools.partial(_part, "lower", kind="superiority", metric="seconds_ratio", about="cost")
+rising: Kind = functools.partial(_part, "higher", kind="trend")
+falling: Kind = functools.partial(_part, "lower", kind="trend")
+flat: Kind = functools.partial(_part, "flat", kind="equivalence")
+at_most: Kind = functools.partial(_bound, "lower")  # (subject, constant, metric)
+below = at_most
+at_least: Kind = functools.partial(_bound, "higher")
 # the precondition of a comparison of losses and of spreads: who has nothing to lose loses little
-on_a_par = functools.partial(_part, "higher", kind="noninferiority", relative=True, precondition=True)
+on_a_par: Kind = functools.partial(_part, "higher", kind="noninferiority", relative=True, precondition=True)
 
 
 def learned(subject: str, metric: str = "MAP@R") -> Part:

@@ -123,8 +123,10 @@ OLDER = (
 
 def of_older_code(made: Mapping[str, Any]) -> bool:
     """Whether a table, by its record, was trained by code that the present one is not compatible with."""
-    trained_by = [(records.kind(*(name or None for name in of)), code) for *of, code in made.get(saving.TRAINED_BY, ())]
-    return not all(records.is_compatible(kind, code) for kind, code in trained_by)
+    return any(
+        not records.is_compatible(records.kind(loss or None, algorithm, train_from or None), code)
+        for loss, algorithm, train_from, code in made.get(saving.TRAINED_BY, ())
+    )
 
 
 def data_in_words(dataset: str) -> str:
