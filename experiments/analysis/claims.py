@@ -175,12 +175,15 @@ lower: Kind = functools.partial(_part, "lower", kind="superiority", by=0.5)
 cheaper: Kind = functools.partial(_part, "lower", kind="superiority", metric="seconds_ratio", about="cost")
 rising: Kind = functools.partial(_part, "higher", kind="trend")
 falling: Kind = functools.partial(_part, "lower", kind="trend")
-flat: Kind = functools.partial(_part, "flat", kind="equivalence")
 at_most: Kind = functools.partial(_bound, "lower")  # (subject, constant, metric)
 below = at_most
 at_least: Kind = functools.partial(_bound, "higher")
 # the precondition of a comparison of losses and of spreads: who has nothing to lose loses little
 on_a_par: Kind = functools.partial(_part, "higher", kind="noninferiority", relative=True, precondition=True)
+
+
+def flat(subject: str, baseline: str, within: float, metric: str = "R@1", **rest: Any) -> Part:
+    return _part("flat", subject, baseline, within=within, metric=metric, kind="equivalence", **rest)
 
 
 def learned(subject: str, metric: str = "MAP@R") -> Part:

@@ -40,7 +40,7 @@ def _map(subject: str, *baselines: str, **options: float) -> Part:
 
 
 def _flat(subject: str, baseline: str, within: float) -> Part:
-    return flat(subject, baseline, within=within, metric="MAP@R")
+    return flat(subject, baseline, within, metric="MAP@R")
 
 
 def _alternated(*cells: str) -> tuple[Part, ...]:
