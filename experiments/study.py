@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from experiments import variables
-from experiments.analysis import goldens, judging, provenance, results, saving, stored, summaries, verdict_tables
+from experiments.analysis import goldens, judging, provenance, results, saving, stored, summaries
 from experiments.analysis.claims import ClaimTest
 from experiments.methods import BASELINES
 from experiments.params import Choice, Params, of_cell, resolve, search_trials_of
@@ -234,7 +234,7 @@ class Execution:
         saving.save(table, self.params, runs=finished, cost=cost)
         return table
 
-    def verdicts(self, table: pd.DataFrame, finished: Sequence[runs.RunResult] = ()) -> verdict_tables.Judged:
+    def verdicts(self, table: pd.DataFrame, finished: Sequence[runs.RunResult] = ()) -> summaries.Judged:
         """The verdicts on the claims that the study settles, from the table of this very execution; the intervals
         over resampled test classes need its finished runs."""
         tests = self.study.claims

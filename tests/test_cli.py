@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from experiments import cli, files
-from experiments.analysis import provenance, publishing, saving, stored
+from experiments import cli
+from experiments.analysis import provenance, saving, stored
 from experiments.files import repository_root
 from experiments.report import pages, regression
 
@@ -23,7 +23,7 @@ def said(arguments, capsys) -> str:
 def copy(tmp_path, monkeypatch):
     """A copy of results/ that commands take for the committed one; no made text is remembered of it."""
     shutil.copytree(repository_root() / "results", tmp_path / "results")
-    for module in (files, stored):
+    for module in (cli, stored):
         monkeypatch.setattr(module, "repository_root", lambda: tmp_path)
     pages.forget()
     yield tmp_path / "results" / "quick"
@@ -67,7 +67,7 @@ def test_accept_checks_everything_before_it_replaces_anything(copy, build, capsy
     monkeypatch.setattr(regression, "accept", accepted.extend)
     (build / f"{MAGNET}.csv").write_text("")
     assert f"{MAGNET}.csv is not what was saved" in said(["update-golden", "30"], capsys)
-    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
+    monkeypatch.setattr(regression, "publish", lambda *_, **__: pytest.fail("published"))
     assert "no notebook 'nosuch'" in said(["update-golden", "nosuch"], capsys)
     for part in (".csv", ".json", ".cost.csv"):
         (copy / f"00_tour{part}").unlink(missing_ok=True)
@@ -96,7 +96,7 @@ GRID = {"half": "{", "empty": "[]", "grid": json.dumps({"profile": "quick", "exe
 )
 def test_what_is_refused_is_named(arguments, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
+    monkeypatch.setattr(regression, "publish", lambda *_, **__: pytest.fail("published"))
     for name, content in (GRID | {"00_tour.ipynb": '{"cells": ['}).items():
         (tmp_path / name).write_text(content)
     error = said(arguments.split(), capsys)

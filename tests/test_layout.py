@@ -24,7 +24,7 @@ SHARED = tuple(
 )
 SINGLE = tuple(name for name, path in FILES.items() if path.parent == ROOT / "experiments" and name not in SHARED)
 LOWEST = tuple(name for name in FILES if name.startswith("dmlrepro.") and name.count(".") == 1)
-TOP = ("experiments.__main__", "experiments.cli", "experiments.commands")
+TOP = ("experiments.__main__", "experiments.cli")
 FLOORS = (
     *((name,) for name in TOP),
     ("experiments.report",),

@@ -11,7 +11,7 @@ import csv
 import functools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,55 +157,38 @@ def planned(tests: Iterable[ClaimTest], seeds: int = PLANNED) -> dict[str, Claim
     return {test.claim_id: replace(test, seeds=seeds) for test in tests}
 
 
-def _part(kind: str, subject: str, baselines: Iterable[str], metric: str, direction: str, **options: Any) -> Part:
-    return Part(kind, Expression.read(subject), tuple(map(Expression.read, baselines)), metric, direction, **options)
+def _part(direction: str, subject: str, *baselines: str, by: float = 0.0, within: float = 0.0, **rest: Any) -> Part:
+    given: dict[str, Any] = {"metric": "R@1", "smallest_effect": by, "margin": within} | rest
+    given["baselines"] = tuple(map(Expression.read, baselines))
+    return Part(subject=Expression.read(subject), direction=direction, **given)
 
 
-def higher(subject: str, *baselines: str, by: float = 0.5, metric: str = "R@1", **options: Any) -> Part:
-    return _part("superiority", subject, baselines, metric, "higher", smallest_effect=by, **options)
+def _bound(direction: str, subject: str, constant: str, metric: str, tolerance: float = 0.0, **rest: Any) -> Part:
+    given: dict[str, Any] = {"kind": "bound", "about": "study", "metric": metric, "within": tolerance} | rest
+    return _part(direction, subject, constant, **given)
 
 
-def lower(subject: str, *baselines: str, by: float = 0.5, metric: str = "R@1", **options: Any) -> Part:
-    return _part("superiority", subject, baselines, metric, "lower", smallest_effect=by, **options)
+Kind = Callable[..., Part]
+# (subject, *baselines), and by keyword the smallest effect `by` or the margin `within`, and further fields of the Part
+higher: Kind = functools.partial(_part, "higher", kind="superiority", by=0.5)
+lower: Kind = functools.partial(_part, "lower", kind="superiority", by=0.5)
+cheaper: Kind = functools.partial(_part, "lower", kind="superiority", metric="seconds_ratio", about="cost")
+rising: Kind = functools.partial(_part, "higher", kind="trend")
+falling: Kind = functools.partial(_part, "lower", kind="trend")
+at_most: Kind = functools.partial(_bound, "lower")  # (subject, constant, metric)
+below = at_most
+at_least: Kind = functools.partial(_bound, "higher")
+# the precondition of a comparison of losses and of spreads: who has nothing to lose loses little
+on_a_par: Kind = functools.partial(_part, "higher", kind="noninferiority", relative=True, precondition=True)
 
 
-def rising(subject: str, by: float, metric: str = "R@1", kind: str = "trend", **options: Any) -> Part:
-    return _part(kind, subject, (), metric, "higher", smallest_effect=by, **options)
-
-
-def falling(subject: str, by: float, metric: str = "R@1", **options: Any) -> Part:
-    return _part("trend", subject, (), metric, "lower", smallest_effect=by, **options)
-
-
-def flat(subject: str, baseline: str, within: float, metric: str = "R@1", **options: Any) -> Part:
-    return _part("equivalence", subject, (baseline,), metric, "flat", margin=within, **options)
-
-
-def cheaper(subject: str, constant: str, metric: str = "seconds_ratio", **options: Any) -> Part:
-    return _part("superiority", subject, (constant,), metric, "lower", about="cost", **options)
-
-
-def at_most(subject: str, constant: str, metric: str, tolerance: float = 0.0, **options: Any) -> Part:
-    return _part("bound", subject, (constant,), metric, "lower", margin=tolerance, about="study", **options)
-
-
-def below(subject: str, constant: str, metric: str, by: float, **options: Any) -> Part:
-    return _part("bound", subject, (constant,), metric, "lower", smallest_effect=by, about="study", **options)
-
-
-def at_least(subject: str, constant: str, metric: str, about: str = "study", **options: Any) -> Part:
-    return _part("bound", subject, (constant,), metric, "higher", about=about, **options)
-
-
-def on_a_par(subject: str, *baselines: str, within: float, metric: str = "R@1") -> Part:
-    """The precondition of a comparison of losses and of spreads: who has nothing to lose loses little."""
-    options: dict[str, Any] = {"margin": within, "relative": True, "precondition": True}
-    return _part("noninferiority", subject, baselines, metric, "higher", **options)
+def flat(subject: str, baseline: str, within: float, metric: str = "R@1", **rest: Any) -> Part:
+    return _part("flat", subject, baseline, within=within, metric=metric, kind="equivalence", **rest)
 
 
 def learned(subject: str, metric: str = "MAP@R") -> Part:
     """The precondition of a comparison that does not name the methods it is about: they improve over initialisation."""
-    return _part("noninferiority", subject, (START,), metric, "higher", precondition=True)
+    return _part("higher", subject, START, kind="noninferiority", metric=metric, precondition=True)
 
 
 def control(part: Part) -> Part:

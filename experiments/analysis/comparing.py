@@ -339,7 +339,7 @@ def _learned(part: Part, cells: tables.Cells, side: Expression) -> list[bool]:
                     break
             else:
                 raise MissingRows(f"the network before training ({part.learned_on})")
-            gain = tables.difference(cells, Expression((level,)), Expression((start,)), part.learned_on)
+            gain = tables.effects(cells, Expression((level,)), Expression((start,)), part.learned_on)
             gained.append(t_interval(gain)[0] > 0)
     return gained
 

@@ -36,14 +36,10 @@ def folder() -> Path:
     return repository_root() / "tests" / "golden"
 
 
-def path_of(params: Any) -> Path:
-    return folder() / f"{params.notebook}.csv"
-
-
 def check(table: pd.DataFrame, params: Any) -> None:
     """Print whether the means over seeds match the golden run within its tolerances. The sentence is the regression
     test: it holds no raw number, so the same line on two machines means that both agree."""
-    path = path_of(params)
+    path = folder() / f"{params.notebook}.csv"
     if not path.exists():
         print(f"no golden run for {params.notebook} yet: make update-golden")
         return

@@ -17,7 +17,7 @@ from experiments.analysis import claims, comparing, tables
 from experiments.analysis.claims import FEATURES, START, ClaimTest
 from experiments.analysis.comparing import ClaimResult, Comparison, Environments, Reason, compared_everywhere
 from experiments.analysis.statistics import CONTRADICTED, EQUIVALENT, LEVEL, OPEN, SUPPORTED, detectable_effect, holm
-from experiments.analysis.verdict_tables import Judged
+from experiments.analysis.summaries import Judged
 
 
 class Verdict(StrEnum):

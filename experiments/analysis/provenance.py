@@ -7,7 +7,7 @@ record does not confirm. Nothing heavy is imported here, because `make results` 
 import json
 from pathlib import Path
 
-from experiments.files import sha256, signed, write_text
+from experiments.files import read_signed, sha256, signed, write_text
 
 PARTS = (".csv", ".cost.csv", ".png")  # of a table, beside its record
 EXECUTIONS = "executions.json"  # of a build folder, what the workflow was asked for: no table's
@@ -31,10 +31,8 @@ def seal(table: Path, made: dict) -> None:
 def record(table: Path) -> dict:
     """What made a table, by the record beside it; ValueError names a file that is not the one that was saved."""
     if wrong := damage(table):
-        raise ValueError(
-            f"{wrong}; make it again (`make results`, or execute its notebook with the same parameters), or take it "
-            "from git"
-        )
+        again = "make it again (`make results`, or execute its notebook with the same parameters)"
+        raise ValueError(f"{wrong}; {again}, or take it from git")
     return json.loads(table.with_suffix(".json").read_text(encoding="utf8"))
 
 
@@ -42,16 +40,11 @@ def damage(table: Path) -> str:
     """Which file of a table is not as it was saved, and what of it; "" where all are."""
     path = table.with_suffix(".json")
     try:
-        text = path.read_text(encoding="utf8")
-        made = json.loads(text)
-        sums = dict(made[SUMS])
-        sound = text == signed(made)
+        sums = dict(read_signed(path, "it was edited or written in part")[SUMS])
     except FileNotFoundError:
         return f"{path} is missing"
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        return f"{path} is no record of a table ({type(error).__name__})"
-    if not sound:
-        return f"{path} is not what was saved: its sha256 is not the one that it holds"
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return f"{path} is no record of a table ({error})"
     for part in PARTS:
         file = table.with_suffix(part)
         if not file.exists() and (part in sums or part == PARTS[0]):

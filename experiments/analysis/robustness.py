@@ -53,10 +53,6 @@ def checked(
     if line.verdict not in DECIDED:
         return dict.fromkeys(CHECKS, "")
     holm = line.p_holm / line.p if line.p > 0 else 1.0
-    others = {
-        check: lines[(lines[column] != getattr(line, column)) & _alike(lines, line, column)]["verdict"]
-        for check, column in ELSEWHERE.items()
-    }
 
     def kept_with(effects: Iterable[np.ndarray | None]) -> bool | None:
         known = [each for each in effects if each is not None]
@@ -66,16 +62,13 @@ def checked(
         "other_metric": None if other_metric in (None, Verdict.NOT_RUN) else other_metric == line.verdict,
         "fewer_seeds": kept_with(_without(one.effects) for one in comparisons),
         "other_classes": kept_with(_widened(one) for one in comparisons),
-        **{check: None if words.empty else bool((words == line.verdict).all()) for check, words in others.items()},
     }
+    run = lines[~lines["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_TESTABLE]) & (lines["profile"] == line.profile)]
+    for check, column in ELSEWHERE.items():  # another protocol or network on the same data, or what decides on others
+        alike = (run["decides"] == "yes") if column == "dataset" else (run["dataset"] == line.dataset)
+        words = run.loc[alike & (run[column] != getattr(line, column)), "verdict"]
+        kept[check] = None if words.empty else bool((words == line.verdict).all())
     return {check: "" if kept[check] is None else "yes" if kept[check] else "no" for check in CHECKS}
-
-
-def _alike(lines: pd.DataFrame, line: Any, column: str) -> pd.Series:
-    """The lines that were run on images at this scale, and where another protocol or network counts on the same data;
-    of another data set the line that decides there."""
-    run = ~lines["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_TESTABLE]) & (lines["profile"] == line.profile)
-    return run & ((lines["decides"] == "yes") if column == "dataset" else (lines["dataset"] == line.dataset))
 
 
 def _without(effects: np.ndarray) -> np.ndarray | None:

@@ -14,7 +14,7 @@ from experiments.analysis.comparing import UNTRAINED, Reason
 from experiments.analysis.judging import Verdict, judge
 from experiments.analysis.provenance import record
 from experiments.analysis.statistics import MIN_SEEDS
-from experiments.analysis.verdict_tables import Judged
+from experiments.analysis.summaries import Judged
 from experiments.files import repository_root
 from experiments.training import records
 
@@ -74,8 +74,8 @@ class Stored:
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
         rows = self.table if where.empty else where
         part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
-        form = "head on {}" if part == "head" else f"{{}} from {part} on" if part else "{}"
-        form = form if self.trained else "{}"
+        form = "head on {}" if part == "head" else f"{{}} from {part} on"
+        form = form if part and self.trained else "{}"
         networks = [form.format(network(name)) for name in dict.fromkeys(rows["backbone"]) if name]
         if where.empty:  # a network without images has been timed, which says something of the device alone
             return ["no images", *networks, *([self.device] if networks else [])]
@@ -112,7 +112,7 @@ class Stored:
 
 def trials_of(table: pd.DataFrame, own: int, committed: Mapping[str, int]) -> dict[str, int]:
     """By method of a table, how many trials of its own search or of the committed one chose its settings."""
-    return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
+    return {method: own or committed.get(method, 0) for method in table["method"].unique()}
 
 
 OLDER = (
@@ -148,12 +148,9 @@ def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) 
     but: a table that is left out unread, as in "quick/00_tour.csv": a damaged one must not stop its own renewal.
     """
     root = root or repository_root() / "results"
-    of_notebook = []
-    for profile in saving.PROFILES:
-        paths = [path for path in provenance.table_paths(root / profile) if path.relative_to(root) != but]
-        tables_of = [_read(path) for path in paths if path.stem.partition("--")[0] == notebook]
-        of_notebook += sorted(tables_of, key=lambda table: -table.seeds)
-    return of_notebook
+    paths = [path for profile in saving.PROFILES for path in provenance.table_paths(root / profile)]
+    paths = [path for path in paths if path.stem.partition("--")[0] == notebook and path.relative_to(root) != but]
+    return sorted(map(_read, paths), key=lambda table: (saving.PROFILES.index(table.profile), -table.seeds))
 
 
 def _read(path: Path) -> Stored:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CONTEXT = ["experiment", "profile", "dataset", "backbone", "dim", "protocol"]  # numbers are compared within one context
 IDENTITY = ["paper", *CONTEXT, "method", "setting", "seed", "selection", "step", "metric"]  # no two rows share it
 COLUMNS = [*IDENTITY, "value"]
+RUN = [*CONTEXT, "method", "setting", "seed", "metric"]  # whose rows differ in step and selection alone
 HITS = [*CONTEXT, "method", "setting", "seed", "class_id", "hits", "queries"]  # R@1 as counts, a row per test class
 
 Value = float | tuple[float, float] | str  # of a setting; of a range, the lowest and the highest
@@ -37,21 +38,18 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
     measured on a finished run, such as a distance, has no other."""
     import pandas as pd
 
-    run = [*CONTEXT, "method", "setting", "seed", "metric"]
-    validated = pd.MultiIndex.from_frame(table.loc[table["selection"] == "val_best", run])
-    at_best = pd.MultiIndex.from_frame(table[run]).isin(validated)
+    validated = pd.MultiIndex.from_frame(table.loc[table["selection"] == "val_best", RUN])
+    at_best = pd.MultiIndex.from_frame(table[RUN]).isin(validated)
     return table[table["selection"] == np.where(at_best, "val_best", "last")]
 
 
 def final_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The rows that `chosen` keeps, at the last step of each run; ValueError if there are two values for one run."""
     rows = chosen(table[COLUMNS].astype({"seed": int, "step": int, "value": float}))
-    run = [*CONTEXT, "method", "setting", "seed", "metric"]
-    last = rows.groupby(run)["step"].transform("max")
-    rows = rows[rows["step"] == last].drop_duplicates([*run, "value"])
-    twice = rows[rows.duplicated(run, keep=False)]
-    if len(twice):
-        row = twice.iloc[0]
+    last = rows.groupby(RUN)["step"].transform("max")
+    rows = rows[rows["step"] == last].drop_duplicates([*RUN, "value"])
+    if (twice := rows.duplicated(RUN)).any():
+        row = rows[twice].iloc[0]
         raise ValueError(
             f"table holds different values of {row.metric} for {row.method!r}, setting {row.setting!r}, "
             f"seed {row.seed} on {row.dataset!r} in experiment {row.experiment!r}; keep one"
@@ -109,11 +107,8 @@ class Cell:
     def covers(self, level: Cell) -> bool:
         """Whether this is the cell, or has it in its range; defaults are filled in on both sides."""
         wanted, given = (DEFAULTS | dict(cell.settings) for cell in (self, level))
-        return (
-            self.method == level.method
-            and wanted.keys() == given.keys()
-            and all(_lies_in(given[name], want) for name, want in wanted.items())
-        )
+        alike = self.method == level.method and wanted.keys() == given.keys()
+        return alike and all(_lies_in(given[name], want) for name, want in wanted.items())
 
 
 @dataclass(frozen=True)
@@ -184,10 +179,9 @@ def _lies_in(value: Value, wanted: Value) -> bool:
 def cells_of(rows: pd.DataFrame) -> Cells:
     """The values of one context."""
     cells: Cells = {}
-    columns = ["method", "metric", "setting", "seed", "value"]
-    for method, metric, setting, seed, value in rows[columns].itertuples(index=False, name=None):
-        level = Cell(method, settings_of(setting))
-        cells.setdefault((method, metric), {}).setdefault(level, {})[seed] = value
+    for row in rows.itertuples():
+        level = Cell(row.method, settings_of(row.setting))
+        cells.setdefault((row.method, row.metric), {}).setdefault(level, {})[row.seed] = row.value
     return cells
 
 
@@ -211,7 +205,7 @@ def of_one_dataset(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     rows = final_rows(table)
     absent = [metric for metric in metrics if metric not in set(rows["metric"])]
     if absent or not metrics:
-        raise ValueError(f"metrics: the table has no {absent}, it has {', '.join(dict.fromkeys(rows['metric']))}")
+        raise ValueError(f"metrics: the table has no {absent}, it has {', '.join(rows['metric'].unique())}")
     rows = rows[rows["metric"].isin(metrics)]  # what was timed on made data stands in one table with what was trained
     for name in ("dataset", "profile", "protocol"):
         if len(values := set(rows[name])) > 1:
@@ -244,17 +238,10 @@ def uncovered(cells: Cells, cell: Cell, metric: str) -> bool:
 
 
 def effects(cells: Cells, subject: Expression, baseline: Expression, metric: str, relative: bool = False) -> np.ndarray:
-    """By seed, (n, ...): the `difference` of two expressions; of a subject without a baseline its `slope`."""
+    """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative, NaN if one is not positive;
+    without a baseline the `slope`. MissingRows for an absent cell, or if the two share no seed."""
     if baseline == Expression():
         return slope(cells, *subject.cells, metric)  # type: ignore[call-arg, arg-type]
-    return difference(cells, subject, baseline, metric, relative)
-
-
-def difference(
-    cells: Cells, subject: Expression, baseline: Expression, metric: str, relative: bool = False
-) -> np.ndarray:
-    """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative, NaN if one is not positive.
-    MissingRows for an absent cell, or if the two share no seed."""
     sides = [by_seed(cells, side, metric) for side in (subject, baseline) if not side.is_constant]
     one, *others = _stack(sides, f"{subject} and {baseline}")
     other = others[0] if others else baseline.zero

@@ -102,14 +102,13 @@ def _said(name: str, value: float | str, names: Names) -> str:
 def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) -> None:
     """The mean of a row, its single runs if these are few, and its interval from MIN_SEEDS on; the mean as a number
     right of the panel, where nothing is drawn."""
-    shade = names.color(method)
     if len(values) >= MIN_SEEDS:
         axis.plot(t_interval(values), [y, y], color="0.15", linewidth=1.5, zorder=5)
     if 1 < len(values) < MANY:
         single: dict[str, Any] = {"s": 13, "facecolor": "white", "edgecolor": "0.4", "linewidth": 0.7}
         axis.scatter(values, np.full(len(values), y), zorder=3, **single)
-    mean: dict[str, Any] = {"s": 44, "facecolor": shade, "edgecolor": "0.2", "linewidth": 0.6}  # pale ones too are seen
-    axis.scatter([values.mean()], [y], marker=names.marker(method), zorder=4, **mean)
+    mean: dict[str, Any] = {"s": 44, "edgecolor": "0.2", "linewidth": 0.6, "zorder": 4}  # pale ones too are seen
+    axis.scatter([values.mean()], [y], marker=names.marker(method), facecolor=names.color(method), **mean)
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
     axis.annotate(number(values.mean()), (1, y), va="center", fontsize="small", **where)
 

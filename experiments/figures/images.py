@@ -39,9 +39,9 @@ def sample_images(dataset: str, classes: int, per_class: int) -> tuple[Rows, lis
     return rows, names
 
 
-def by_norm(run: RunResult, count: int, classes: int = 4, split: str = "test", seed: int = 0) -> tuple[Rows, list[str]]:
+def by_norm(run: RunResult, count: int, split: str = "test") -> tuple[Rows, list[str]]:
     """Images of a split in the order of their embedding norm, for `samples`: (rows of `count` images, row names): the
-    smallest and the largest norms of all, then randomly drawn classes, each from its smallest to its largest norm."""
+    smallest and the largest norms of all, then four drawn classes, each from its smallest to its largest norm."""
     manifest = batches.load_dataset(run.spec)
     indices = manifest.indices(split)
     embeddings = inference.embed_images(run.spec, run.network(), manifest, indices)
@@ -49,19 +49,19 @@ def by_norm(run: RunResult, count: int, classes: int = 4, split: str = "test", s
     order = norms.argsort()
     chosen = [order[:count], order[-count:]]
     names = ["smallest norms of all", "largest norms of all"]
-    for label in np.random.default_rng(seed).choice(np.unique(labels), classes, replace=False):
+    for label in np.random.default_rng(0).choice(np.unique(labels), 4, replace=False):
         members = order[labels[order] == label]
         chosen.append(members[np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int)])
         names.append(manifest.class_names[label])
     return [thumbnails(manifest, indices[members]) for members in chosen], names
 
 
-def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarray], Rows, np.ndarray | None]:
+def neighbours(run: RunResult, queries: int, k: int) -> tuple[list[np.ndarray], Rows, np.ndarray | None]:
     """Randomly drawn test queries of a run and their k nearest gallery images by cosine similarity, fewer where the
     gallery is smaller, for `retrieved`: (queries, for each query its k neighbours, bool (queries, k) of same class, or
     None where images have no labels)."""
     manifest = batches.load_dataset(run.spec)
-    test, generator = manifest.indices("test"), torch.Generator().manual_seed(seed)
+    test, generator = manifest.indices("test"), torch.Generator().manual_seed(0)
     candidates = torch.from_numpy(np.flatnonzero(manifest.is_query[test]))
     picked = candidates[torch.randperm(len(candidates), generator=generator)[:queries]]
     embeddings, is_gallery = F.normalize(run.embeddings, dim=1), torch.from_numpy(manifest.is_gallery[test])
@@ -74,15 +74,13 @@ def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[lis
     return thumbnails(manifest, test[picked.numpy()]), [thumbnails(manifest, test[row]) for row in nearest], correct
 
 
-def thumbnails(manifest: manifests.Manifest, indices: np.ndarray, short_side: int = 64) -> list[np.ndarray]:
+def thumbnails(manifest: manifests.Manifest, indices: np.ndarray) -> list[np.ndarray]:
     if isinstance(manifest.images, np.ndarray):
         return [manifest.images[index] for index in indices]
-    own, images = manifests.is_own(manifest.name), []
-    for index in indices:
-        image = decoded(manifest.images[index], upright=own)
-        image.thumbnail((2 * short_side, short_side))
-        images.append(np.asarray(image))
-    return images
+    images = [decoded(manifest.images[index], upright=manifests.is_own(manifest.name)) for index in indices]
+    for image in images:
+        image.thumbnail((128, 64))
+    return [np.asarray(image) for image in images]
 
 
 def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:

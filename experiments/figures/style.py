@@ -120,12 +120,10 @@ def described(figure: Figure, text: str) -> Figure:
     return figure
 
 
-GREEK = dict(zip(["alpha", "beta", "delta", "kappa", "lambda", "omega", "rho"], "αβδκλωρ"))
-
-
 def symbol(name: str) -> str:
     """A setting's short name with Greek letters as such: "delta_rep" is "δ_rep"."""
-    return "_".join(GREEK.get(part, part) for part in name.split("_"))
+    greek = dict(zip(("alpha", "beta", "delta", "kappa", "lambda", "omega", "rho"), "αβδκλωρ"))
+    return "_".join(greek.get(part, part) for part in name.split("_"))
 
 
 def plain(name: str) -> str:

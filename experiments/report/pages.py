@@ -18,7 +18,6 @@ import pandas as pd
 from experiments import papers
 from experiments.across import ledger as drawn
 from experiments.analysis import claims, comparing, robustness, saving, stored, summaries, tables
-from experiments.analysis import verdict_tables as shown
 from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
 from experiments.figures.comparisons import MARKS, rankings
@@ -41,19 +40,14 @@ def cell(text: str) -> str:
     return "".join(f"\\{letter}" if letter in r"\|*_$[]`~" else letter for letter in escape(text, quote=False))
 
 
-@functools.cache
-def _checks() -> pd.DataFrame:
-    return verdicts.checked()[[*robustness.CHECKS]]
-
-
 def _verdict(claim_id: str) -> tuple[str, str, str]:
     """The verdict, the least favourable comparison, and how many of the checks that could be made keep it."""
     word, line = verdicts.here()[claim_id], verdicts.deciding()[claim_id]
     if line is None:
         return word, "", ""
     counted = f" ({line.k} of {line.n})" * (line.n > 0) + ", revised" * bool(line.revised)
-    checks = [check for check in _checks().iloc[line.Index] if check]
-    return f"{word}{counted}", cell(shown.ours(line)), f"{checks.count('yes')}/{len(checks)}" if checks else ""
+    checks = [check for check in verdicts.checked().loc[line.Index, [*robustness.CHECKS]] if check]
+    return f"{word}{counted}", cell(summaries.ours(line)), f"{checks.count('yes')}/{len(checks)}" if checks else ""
 
 
 def verdict_table(claim_ids: Iterable[str]) -> str:
@@ -104,16 +98,16 @@ def leaderboards() -> dict[str, pd.DataFrame]:
     trials of its search, notebooks; of four trained methods at least, those of most seeds first, the highest R@1 on
     top. Demo runs are left out."""
     parts = []
-    for name in catalogue.studies():
-        for saved in (saved for saved in stored.stored(name) if saved.profile != "quick" and not saved.older):
-            rows = tables.final_rows(saved.table)
-            rows = rows[rows["metric"].isin(METRICS) & (rows["dataset"] != tables.SYNTHETIC)]
-            rows = rows[rows["setting"] != tables.CURVE]
-            levels = rows.groupby(["protocol", "method"])["setting"].transform("nunique")
-            rows = rows[(rows["setting"] == "") | (levels == 1)]
-            title = saved.plain_label + ", " + rows["protocol"] + " protocol"
-            trials = rows["method"].map(saved.trials).fillna(0).astype(int)
-            parts.append(rows.assign(notebook=name, trials=trials, title=title, seeds=saved.seeds))
+    for saved in (saved for name in catalogue.studies() for saved in stored.stored(name)):
+        if saved.profile == "quick" or saved.older:
+            continue
+        rows = tables.final_rows(saved.table).query("dataset != @tables.SYNTHETIC and setting != @tables.CURVE")
+        rows = rows[rows["metric"].isin(METRICS)]
+        levels = rows.groupby(["protocol", "method"])["setting"].transform("nunique")
+        rows = rows[(rows["setting"] == "") | (levels == 1)]
+        title = saved.plain_label + ", " + rows["protocol"] + " protocol"
+        trials = rows["method"].map(saved.trials).fillna(0).astype(int)
+        parts.append(rows.assign(notebook=saved.notebook, trials=trials, title=title, seeds=saved.seeds))
     every = pd.concat(parts).sort_values("seeds", ascending=False, kind="stable")
     boards = {title: _board(some) for title, some in every.groupby("title", sort=False)}
     return {title: board for title, board in boards.items() if (~board["untrained"]).sum() >= 4}
@@ -143,8 +137,7 @@ def leaderboard_tables() -> str:
         for row in board.to_dict("records"):
             values = (row[metric] for metric in METRICS)
             scores = (summaries.with_interval(of, summaries.decimals(of), "±") if of else "" for of in values)
-            trials = "" if row["untrained"] else row["trials"] or "none"
-            links = map(_link, row["notebooks"][:2])
+            trials, links = "" if row["untrained"] else row["trials"] or "none", map(_link, row["notebooks"][:2])
             rows.append((cell(row["method"]), *scores, len(row["R@1"]), trials, ", ".join(links)))
         sections.append(f"## {title[:1].upper()}{title[1:]}\n\n{table(head, rows)}")
     return "\n\n".join(sections)
@@ -159,29 +152,22 @@ def pictures() -> dict[Path, bytes]:
     for title, board in leaderboards().items():
         trained = board[~board["untrained"] & (board["protocol"] == "conventional")]
         trained = trained.sort_values("notebooks").drop_duplicates("method")
-        same = [name for name, other in largest.items() if {*other["dataset"]} & {*trained["dataset"]}]
-        if len(trained) and not same:
+        known = {dataset for other in largest.values() for dataset in other["dataset"]}
+        if len(trained) and known.isdisjoint(trained["dataset"]):
             means = {"mean": trained["R@1"].map(_mean), "tuned": trained["trials"] >= comparing.TUNED}
             ends = trained["R@1"].map(lambda of: t_interval(list(of)) if len(of) >= MIN_SEEDS else (float("nan"),) * 2)
             means |= {"low": ends.str[0], "high": ends.str[1]}
             floor = _mean(board.loc[board["method"] == "untrained", "R@1"].iloc[0])
             heading = title.removesuffix(", conventional protocol").replace(", ", ",\n", 1)
             largest[heading] = trained.assign(**means, untrained=floor)
-    matrix = drawn.squares(verdicts.lines(), verdicts.here())
-    figures = {"matrix": matrix, "which_loss": rankings(largest, "R@1", names=papers.names())}
-    made = {}
-    for name, figure in figures.items():
+    made, matrix = {}, drawn.squares(verdicts.lines(), verdicts.here())
+    for name, figure in (("matrix", matrix), ("which_loss", rankings(largest, "R@1", names=papers.names()))):
         page, small = io.BytesIO(), io.BytesIO()
         figure.savefig(page, format="png", dpi=130, bbox_inches="tight")
         plt.close(figure)
         Image.open(page).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
         made[repository_root() / "docs" / "figures" / f"{name}.png"] = small.getvalue()
     return made
-
-
-@functools.cache
-def answers() -> dict[str, dict[str, str]]:
-    return {row["notebook"]: row for row in claims.rows_of("answers.csv")}
 
 
 LEGEND = (
@@ -192,7 +178,8 @@ LEGEND = (
 
 def top_of(name: str) -> str:
     """The answer that a person wrote, the verdicts of the claims that a notebook settles, and what they rest on."""
-    parts, settled = [answers()[name]["answer"]], catalogue.find(name).settled
+    (answer,) = (row["answer"] for row in claims.rows_of("answers.csv") if row["notebook"] == name)
+    parts, settled = [answer], catalogue.find(name).settled
     if settled:
         lines = (verdicts.deciding()[claim_id] for claim_id in settled)
         parts.append(verdict_table(settled))
@@ -205,7 +192,8 @@ def notebooks_table() -> str:
     costs_of = costs.table()
     hours = costs_of[costs_of["default"]].set_index(["profile", "notebook"])["hours"]
     rows = []
-    for name, row in answers().items():
+    for row in claims.rows_of("answers.csv"):
+        name = row["notebook"]
         marks = " ".join(MARKS[verdicts.here()[claim_id]] for claim_id in catalogue.find(name).settled)
         minutes = []
         for spent in (60 * hours[profile, name] for profile in reversed(saving.PROFILES)):
@@ -266,7 +254,7 @@ def filled(text: str) -> str:
 def forget() -> None:
     """Read results/ anew, its searches too, which the plan depends on."""
     verdicts.forget()
-    for cached in (_checks, leaderboards, answers, costs.table):
+    for cached in (leaderboards, costs.table):
         cached.cache_clear()
 
 
@@ -276,7 +264,7 @@ def made() -> dict[Path, str]:
     pages = [root / "README.md", root / "notebooks" / "README.md", *sorted((root / "docs").rglob("*.md"))]
     files = {page: filled(page.read_text(encoding="utf8")) for page in pages}
     if verdicts.differences():
-        files |= {verdicts.paths()[name]: text for name, text in verdicts.csv().items()}
+        files |= verdicts.made()
     for name in catalogue.studies():
         path = root / "notebooks" / f"{name}.ipynb"
         notebook = read_json(path, "take it from git, or `make notebooks`")

@@ -1,36 +1,143 @@
-"""The regression check of all notebooks, see analysis/goldens.py: new values, what moved, what executions took."""
+"""Tables of a build folder and committed ones: what moved, publishing, new golden values, see analysis/goldens.py."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pandas as pd
 
 from experiments.analysis import goldens, saving
-from experiments.analysis.tables import COLUMNS
-from experiments.files import read_json, write_text
+from experiments.analysis.provenance import PARTS, damage, record, table_paths
+from experiments.analysis.results import in_percent, without_outcomes
+from experiments.analysis.saving import MADE_BY, OWN, read
+from experiments.analysis.tables import COLUMNS, IDENTITY
+from experiments.datasets.manifests import is_own
+from experiments.files import atomic_write, read_json, write_text
+from experiments.params import Params
 from experiments.report import catalogue
 from experiments.study import Study
 from experiments.training import runs
 
 
+def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, everything: bool = False) -> tuple[int, int]:
+    """Move the tables of a build folder to `target`; returns how many there are, and how many are new or changed.
+
+    Every table is validated before the first one is moved. One that repeats what is there leaves it as it is, with the
+    provenance of the run that first made it; `everything` moves it all the same, so that tables, costs and executed
+    notebooks are of one execution. A damaged one is replaced. Tables of a reader's own images, or of a loss of their
+    own, go to the folder `own` beside `target`. notebooks: only the tables of these; none: all.
+
+    Raises:
+        FileNotFoundError: the folder has no tables of these notebooks.
+        ValueError: a table is not valid or was edited; names the file and the first bad row.
+    """
+    paths = [path for path in table_paths(build) if not notebooks or path.stem.partition("--")[0] in notebooks]
+    if not paths:
+        raise FileNotFoundError(f"no tables{' of ' * bool(notebooks)}{', '.join(notebooks)} in {build}; run them first")
+    for path in paths:
+        read(path)
+    moved = 0
+    for path in paths:
+        made = record(path)
+        own = made.get(OWN) or is_own(made.get("parameters", {}).get("dataset", ""))
+        new = (target.parent / OWN / target.name if own else target) / path.name
+        if not damage(new):
+            there = record(new)
+            # by the same code and searches; costs differ in every run
+            same = [made.get(name) for name in MADE_BY] == [there.get(name) for name in MADE_BY]
+            # records are equal where all files are: they hold the sums of the others
+            if made == there if everything else same and _repeats(new, path):
+                continue
+        for part in (*PARTS, ".json"):  # the record goes last: without it nothing counts as saved
+            if path.with_suffix(part).exists():
+                with atomic_write(new.with_suffix(part)) as temporary:
+                    temporary.write_bytes(path.with_suffix(part).read_bytes())
+            else:
+                new.with_suffix(part).unlink(missing_ok=True)
+        moved += 1
+    return len(paths), moved
+
+
+def difference(build: Path, target: Path) -> str:
+    """One line on how the numbers of a build folder differ from those in `target`, in points of metrics in percent."""
+    parts = [_side_by_side(target / path.name, path) for path in table_paths(build) if (target / path.name).exists()]
+    joined = pd.concat(parts) if parts else pd.DataFrame(columns=["apart", "alone"])
+    if not (differing := int(((joined["apart"] > 0) | joined["alone"]).sum())):
+        return ""
+    largest = max(joined.loc[joined["metric"].map(in_percent), "apart"].dropna(), default=0.0)
+    return f"{differing} of {len(joined)} numbers differ from the committed ones, the largest by {largest:.2f}"
+
+
+def outdated(build: Path, target: Path) -> dict[str, str]:
+    """The committed tables in `target` that are not what the present code makes of them in a build folder, and why. Any
+    other number on a processor that rounds alike is a change of the code, elsewhere one beyond a golden tolerance."""
+    known = {path.name for path in table_paths(target)}
+    reasons = {path: _why_outdated(target / path.name, path) for path in table_paths(build) if path.name in known}
+    return {path.stem: why for path, why in reasons.items() if why}
+
+
+def _why_outdated(committed: Path, built: Path) -> str:
+    if wrong := damage(committed):
+        return wrong
+    if beyond := _beyond(committed, built):
+        return f"{beyond} golden values are beyond their tolerance"
+    joined = _side_by_side(committed, built)
+    if alone := int(joined["alone"].sum()):
+        return f"{alone} rows are in one of the two only"
+    if _same_numbers(joined):
+        return ""
+    was, now = (record(path) for path in (committed, built))
+    shared = was["parameters"].keys() & now["parameters"].keys()
+    changed = sorted(name for name in shared if was["parameters"][name] != now["parameters"][name])
+    if changed:
+        return f"it was made with other parameters ({', '.join(changed)})"
+    differing = f"{(joined['apart'] > 0).sum()} of {len(joined)} numbers differ, on a processor that rounds alike"
+    return differing if was["rounding"] == now["rounding"] else ""
+
+
+def _repeats(committed: Path, built: Path) -> bool:
+    """Whether a table says what a committed one says: the same rows with the same numbers, or with such as another
+    processor may make of them, which is all golden values of both within their tolerance."""
+    joined = _side_by_side(committed, built)
+    return not joined["alone"].any() and (_same_numbers(joined) or _beyond(committed, built) == 0)
+
+
+def _beyond(committed: Path, built: Path) -> int | None:
+    """How many golden values are beyond their tolerance, in the worse of two tables; None for one without golden
+    values, as that of another profile."""
+    path, versions = goldens.folder() / committed.name, [read(committed), read(built)]
+    if not path.exists() or set(versions[1]["profile"]) != {"quick"}:
+        return None
+    return max(len(goldens.missed(version, goldens.read(path))) for version in versions)
+
+
+def _side_by_side(committed: Path, built: Path) -> pd.DataFrame:
+    """The rows of two tables: value and value_build, how far `apart` they are, and which are `alone`."""
+    one, other = (without_outcomes(read(path)) for path in (committed, built))
+    joined = one.merge(other, on=IDENTITY, how="outer", suffixes=("", "_build"), indicator=True)
+    return joined.assign(apart=(joined["value_build"] - joined["value"]).abs(), alone=joined["_merge"] != "both")
+
+
+def _same_numbers(joined: pd.DataFrame) -> bool:
+    """Whether they agree but for the last digit that is written, which the number of threads may change."""
+    return bool((joined["apart"] <= 1.5e-6 + 1e-6 * joined["value"].abs()).all())
+
+
 def accept(names: Iterable[str]) -> None:
     """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
     ValueError: a table is missing or not as it was saved; then no golden value is replaced."""
-    params_of = {name: quick(study) for name in names if (study := catalogue.find(name)).saves}
-    paths = {name: saving.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
-    tables = {name: saving.read(path) for name, path in paths.items()}
-    for name, params in params_of.items():
-        study = catalogue.find(name)
-        new = goldens.means(tables[name])
+    studies = [study for name in names if (study := catalogue.find(name)).saves]
+    tables = [read(saving.output_folder("quick") / f"{study.name}.csv") for study in studies]
+    for study, table in zip(studies, tables):
+        params, new = study.configured({"profile": "quick"}), goldens.means(table)
         # methods whose algorithm ends a problem early and begins the next
         early = {spec.method for spec in study.specs_untrained(params) if spec.algorithm == "chance_constrained"}
-        new["tolerance"] = goldens.tolerances(new, goldens.deviations(repeats(study), early))
+        new["tolerance"] = goldens.tolerances(new, goldens.deviations(repeats(study, params), early))
         new = new.drop(columns="seeds")
-        path = goldens.path_of(params)
+        path = goldens.folder() / f"{study.name}.csv"
         old = goldens.read(path) if path.exists() else new.head(0)
         joined = old.merge(new, on=goldens.IDENTITY, how="outer", suffixes=("_old", "_new"))
         moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
-        print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
+        print(f"{study.name}: {len(moved)} of {len(joined)} golden values moved")
         if len(moved):
             print(moved.to_string(index=False))
         write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
@@ -41,34 +148,30 @@ def drift(folder: Path, names: Iterable[str]) -> pd.DataFrame:
     missing table counts as if all its values were outside. FileNotFoundError: there is no such folder."""
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}; give one that holds tables, as build/quick after `make results`")
-    parts = [pd.DataFrame(columns=[*goldens.IDENTITY, "golden", "tolerance", "new", "moved"], dtype=float)]
-    for name in names:
-        if (golden := goldens.path_of(quick(catalogue.find(name)))).exists():
+    parts = []
+    for golden in (goldens.folder() / f"{catalogue.find(name).name}.csv" for name in names):
+        if golden.exists():
             path = folder / golden.name
-            table = saving.read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+            table = read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
             parts.append(goldens.beside(table, goldens.read(golden)).assign(notebook=golden.stem))
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+    none = pd.DataFrame(columns=[*goldens.IDENTITY, "golden", "tolerance", "new", "moved"], dtype=float)
+    return pd.concat(parts, ignore_index=True) if parts else none
 
 
 def summary(folder: Path) -> pd.DataFrame:
     """What the executed notebooks of a build folder took, and the rows of their tables; FileNotFoundError: none."""
+    if not (paths := sorted(folder.glob("*.ipynb"))):
+        raise FileNotFoundError(f"no executed notebooks in {folder}; make results")
     rows = []
-    for path in sorted(folder.glob("*.ipynb")):
+    for path in paths:
         seconds = read_json(path, "remove it and `make results`")["metadata"]["papermill"]["duration"]
         table = path.with_name(f"{path.stem.replace('+', ',')}.csv")  # workflow/grid.py names executions
         rows.append((path.stem, round(seconds, 1), len(pd.read_csv(table)) if table.exists() else 0))
-    if not rows:
-        raise FileNotFoundError(f"no executed notebooks in {folder}; make results")
     return pd.DataFrame(rows, columns=["notebook", "seconds", "rows"])
 
 
-def quick(study: Study):
-    return study.configured({"profile": "quick"})
-
-
-def repeats(study: Study) -> list[pd.DataFrame]:
+def repeats(study: Study, params: Params) -> list[pd.DataFrame]:
     """The golden values of the first seed alone, once for each repeat; empty for a notebook that trains nothing."""
-    params = quick(study)
     specs = [spec for spec in study.specs(params) if spec.seed == 0]
     if all(spec.loss is None for spec in specs):
         return []

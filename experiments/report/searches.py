@@ -7,6 +7,7 @@ data set, network and budget takes it. A complete one is frozen: tables name its
 import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,14 @@ def wanted(
     """The searches whose results the notebooks' runs would take, each once, as arguments of `search.search`; a variant
     has that of another method. methods: only these; none: all that the notebooks train and that can be searched.
 
-    Raises:
-        ValueError: another profile than PROFILE; the reader's own images; a method that no notebook trains, or that
-            cannot be searched in any, by name.
+    ValueError: another profile than PROFILE; the reader's own images; a method that no notebook trains, or that cannot
+    be searched in any, by name.
     """
     records = papers.methods()
-    if unknown := [name for name in methods if name not in records]:
-        raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(records)}")
     by_path: dict[Path, dict[str, Any]] = {}
     found: set[str] = set()
     without: dict[str, ValueError] = {}  # why a notebook has none, as one that varies a condition of searches
-    for study in studies:
-        if study.own_search or not study.takes_searches:
-            continue
+    for study in (study for study in studies if study.takes_searches and not study.own_search):
         params = params_of(study).untuned()
         if params.profile != PROFILE:
             raise ValueError(f"searches are for profile {PROFILE!r}, whose notebooks take them, got {params.profile!r}")
@@ -52,11 +48,10 @@ def wanted(
         for name in dict.fromkeys(spec.method for spec in trained if spec.method in (methods or searchable)):
             try:
                 tuning = _wanted(records, records[name].searched_as or name, trained, params)
-            except ValueError as error:
-                without.setdefault(name, error)
-            else:
                 by_path.setdefault(tuning["path"], tuning)
                 found.add(name)
+            except ValueError as error:
+                without.setdefault(name, error)
     if errors := [error for name, error in without.items() if name not in found]:
         raise errors[0]
     if missing := set(methods) - found:
@@ -66,8 +61,7 @@ def wanted(
 
 def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> dict[str, Any]:
     method = records[name]
-    if method.search_space is None:
-        raise ValueError(f"{name} cannot be searched: its record states no ranges")
+    how: dict[str, Any] = {"ranges": searched_ranges(method)}
     levels = [spec for spec in trained if spec.method == name]
     if not levels:
         raise ValueError(f"{params.notebook} trains variants of {name}, whose search they take, and not {name}; add it")
@@ -80,7 +74,6 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     if wrong := [field for field in _differences(default, plain.replace(**budget)) if field in conditions]:
         raise ValueError(f"{params.notebook} has no run of {name} with the {' and '.join(wrong)} of its parameters")
     alike = [record.name for record in records.values() if record.searched_as == name]
-    how: dict[str, Any] = {"ranges": searched_ranges(method)}
     if rates := params.rates:
         how = {"ranges": {"lr": search.Range(min(rates), max(rates), log=True)}, "trials": len(rates), "finalists": 0}
         how |= {"grid": [{"lr": rate} for rate in rates[1:]], "metric": "R@1"}
@@ -102,10 +95,8 @@ def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = 
     """The searches in their order, those that are not complete run side by side with one thread each.
 
     every: of `wanted`. jobs: how many at a time; None: one per core. again: anew also where they are complete.
-
-    Raises:
-        ValueError: jobs below 1; a complete search of other conditions lies in the place of one of them; after the
-            others have ended, where one failed.
+    ValueError: jobs below 1; a complete search of other conditions lies in the place of one; after the others have
+    ended, where one failed.
     """
     todo = {}
     for tuning in every:
@@ -131,18 +122,14 @@ def outdated(folder: Path | None = None) -> dict[str, list[str]]:
     record names each search with its sha256: a file that is gone, edited or made again is another."""
     root = folder or repository_root() / "results"
     by_table = {}
-    for profile in saving.PROFILES:
-        for path in provenance.table_paths(root / profile):
-            named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
-            sums = {entry["file"]: entry["sha256"] for entry in named.values()}
-            where = root / profile / "searches"
-            if others := [file for file, digest in sums.items() if _digest(where / file) != digest]:
-                by_table[str(path.relative_to(root))] = others
+    for path in (path for profile in saving.PROFILES for path in provenance.table_paths(root / profile)):
+        others = []
+        named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
+        for file, digest in {entry["file"]: entry["sha256"] for entry in named.values()}.items():
+            with suppress(OSError, ValueError):  # it is gone, or no search
+                if search.read(path.parent / "searches" / file)["sha256"] == digest:
+                    continue
+            others.append(file)
+        if others:
+            by_table[str(path.relative_to(root))] = others
     return by_table
-
-
-def _digest(path: Path) -> str:
-    try:
-        return search.read(path)["sha256"]
-    except (OSError, ValueError):
-        return ""

@@ -12,7 +12,7 @@ import pandas as pd
 from experiments import variables
 from experiments.analysis import claims, judging, ledger, results, robustness, stored, tables
 from experiments.analysis.comparing import Environments
-from experiments.analysis.verdict_tables import Judged
+from experiments.analysis.summaries import Judged
 from experiments.files import repository_root, write_text
 from experiments.params import Params
 from experiments.report import catalogue
@@ -80,8 +80,8 @@ def comparisons() -> pd.DataFrame:
 
 
 @functools.cache
-def robust() -> pd.DataFrame:
-    """Which checks keep the verdict of each claim here, see `robustness`, by the index of its line in `lines`."""
+def checked() -> pd.DataFrame:
+    """The lines with a column per check of `robustness`, which keeps the verdict or not; empty where none was made."""
     tests, lines_of, rows = catalogue.claims(), dict(list(lines().groupby("claim_id"))), {}
     decided = [line for line in deciding().values() if line is not None and line.verdict in judging.DECIDED]
     for saved, _ in _judged():
@@ -98,7 +98,8 @@ def robust() -> pd.DataFrame:
             words = of_other.loc[np.logical_and.reduce(same), "verdict"] if line.claim_id in other else ()
             word = next(iter(words), None)
             rows[line.Index] = robustness.checked(line, compared, tests[line.claim_id], word, lines_of[line.claim_id])
-    return pd.DataFrame.from_dict(rows, orient="index", columns=[*robustness.CHECKS])
+    robust = pd.DataFrame.from_dict(rows, orient="index", columns=[*robustness.CHECKS])
+    return lines()[[*COLUMNS]].join(robust).fillna(dict.fromkeys(robustness.CHECKS, ""))
 
 
 def _is_of(line: Any, comparison: Any) -> bool:
@@ -119,11 +120,10 @@ def _recorded(study: Study, saved: stored.Stored) -> tuple[Params, list[RunSpec]
 def _environments(study: Study, saved: stored.Stored) -> Environments:
     """On what the runs of a table were trained, where that is not the same for all."""
     environments: dict[tuple[str, str, int], set[tuple[str, str]]] = {}
-    if saved.mixed:
-        _, specs, trained_on, _ = _recorded(study, saved)
-        for spec, environment in zip(specs, trained_on):
-            if environment:
-                environments.setdefault((spec.method, spec.setting, spec.seed), set()).add(environment)
+    _, specs, trained_on, _ = _recorded(study, saved) if saved.mixed else ((), (), (), ())
+    for spec, environment in zip(specs, trained_on):
+        if environment:
+            environments.setdefault((spec.method, spec.setting, spec.seed), set()).add(environment)
     return environments
 
 
@@ -153,32 +153,24 @@ def here() -> dict[str, str]:
 
 def forget() -> None:
     """Read results/ anew."""
-    for cached in (_judged, lines, deciding, here, robust):
+    for cached in (_judged, lines, deciding, here, checked):
         cached.cache_clear()
 
 
-def paths() -> dict[str, Path]:
-    """By what they hold: the ledger, and the comparisons that its verdicts rest on."""
-    return {name: repository_root() / "results" / f"{name}.csv" for name in ("claims", "comparisons")}
-
-
-def checked() -> pd.DataFrame:
-    """The lines with a column per check of `robustness`, empty where none could be made."""
-    return lines()[[*COLUMNS]].join(robust()).fillna(dict.fromkeys(robustness.CHECKS, ""))
-
-
-def csv() -> dict[str, str]:
+def made() -> dict[Path, str]:
+    """The ledger, and the comparisons that its verdicts rest on: the file and what it should hold."""
     how: dict[str, Any] = {"index": False, "float_format": "%.4g", "lineterminator": "\n"}
-    return {"claims": checked().to_csv(**how), "comparisons": comparisons().to_csv(**how)}
+    texts = {"claims": checked().to_csv(**how), "comparisons": comparisons().to_csv(**how)}
+    return {repository_root() / "results" / f"{name}.csv": text for name, text in texts.items()}
 
 
 def differences() -> list[str]:
     """The claims whose lines in results/claims.csv or results/comparisons.csv are not what results/ says: another text,
     or a number that differs by more than one in its last printed digit, as another processor may round it."""
     differing: dict[str, None] = {}
-    for name, text in csv().items():
+    for path, text in made().items():
         try:
-            tables_of = [pd.read_csv(of, dtype=str, keep_default_na=False) for of in (io.StringIO(text), paths()[name])]
+            tables_of = [pd.read_csv(of, dtype=str, keep_default_na=False) for of in (io.StringIO(text), path)]
             now, there = (dict(list(table.groupby("claim_id", sort=False))) for table in tables_of)
         except (FileNotFoundError, ValueError, KeyError):  # it is missing or no table
             return ["all claims"]
@@ -208,8 +200,8 @@ def check() -> None:
 def write() -> bool:
     """Write results/claims.csv and results/comparisons.csv where they are not what results/ says, and say whether."""
     forget()
-    differs = bool(differences())
-    if differs:
-        for name, text in csv().items():
-            write_text(paths()[name], text)
-    return differs
+    if not differences():
+        return False
+    for path, text in made().items():
+        write_text(path, text)
+    return True

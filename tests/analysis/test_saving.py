@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from example_tables import EXAMPLE, table
 
-from experiments.analysis import provenance, publishing, saving, stored
+from experiments.analysis import provenance, saving, stored
+from experiments.report import regression
 from experiments.training import keys
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def test_unchanged_numbers_keep_their_provenance_but_for_the_search_and_the_para
     for steps, searches in ((2, {}), (3, {"PFML": found})):
         how = {"as_dict": lambda steps=steps: {"steps": steps}, "searches": lambda searches=searches: searches}
         path = saving.save(table(50.0), params_of(**how, search_name=str), runs=[run_on("CPU", "a")])
-        publishing.publish(path.parent, tmp_path / "published")
+        regression.publish(path.parent, tmp_path / "published")
         for there in (path, tmp_path / "published" / path.name):
             made = provenance.record(there)
             assert bool(made.get("searches")) == bool(searches) and made["parameters"] == {"steps": steps}
@@ -89,11 +90,11 @@ def test_a_picture_is_saved_and_published_beside_its_table_but_not_at_quick(tmp_
         saving.save(table(50.0, 60.0), params)
         saving.save_picture(figure, params)
     assert [path.parent.name for path in tmp_path.rglob("*.png")] == ["small"]
-    assert publishing.publish(tmp_path / "build" / "small", tmp_path / "results") == (1, 1)
+    assert regression.publish(tmp_path / "build" / "small", tmp_path / "results") == (1, 1)
     picture = tmp_path / "results" / "99_example.png"
     assert picture.read_bytes().startswith(b"\x89PNG") and not provenance.damage(picture.with_suffix(".csv"))
     saving.save(table(51.0), made["small"])  # a picture of other numbers goes
-    assert publishing.publish(tmp_path / "build" / "small", tmp_path / "results") == (1, 1)
+    assert regression.publish(tmp_path / "build" / "small", tmp_path / "results") == (1, 1)
     assert not picture.exists() and saving.read(picture.with_suffix(".csv"))["value"].item() == 51
 
 
@@ -146,6 +147,6 @@ def test_a_build_folder_publishes_own_images_and_own_losses_apart(tmp_path, monk
     saving.save(table(50.0), params_of(stem="99_example--mine", dataset="manifest:mine.csv"))
     saving.save(table(60.0), params_of(notebook="03_your_loss", stem="03_your_loss", own=True))
     saving.save(table(60.0), EXAMPLE.configured({}))
-    assert publishing.publish(tmp_path / "build" / "quick", tmp_path / "results" / "quick") == (3, 3)
+    assert regression.publish(tmp_path / "build" / "quick", tmp_path / "results" / "quick") == (3, 3)
     paths = sorted(path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.glob("results/**/*.csv"))
     assert paths == ["own/quick/03_your_loss.csv", "own/quick/99_example--mine.csv", "quick/99_example.csv"]

@@ -20,7 +20,7 @@ def difference(data, subject, baseline, metric="R@1", relative=False):
 
 
 def of(cells, subject, baseline, metric, relative=False):
-    return tables.difference(cells, Expression.read(subject), Expression.read(baseline), metric, relative)
+    return tables.effects(cells, Expression.read(subject), Expression.read(baseline), metric, relative)
 
 
 def test_differences_are_paired_by_seed_and_a_relative_one_is_the_logarithm_of_a_ratio():

@@ -137,7 +137,7 @@ def verdicts_now() -> Rows:
 
 
 def ledger_now() -> list[str]:
-    with verdicts.paths()["claims"].open(encoding="utf8", newline="") as file:
+    with (repository_root() / "results" / "claims.csv").open(encoding="utf8", newline="") as file:
         return [row["verdict"] for row in csv.DictReader(file)]
 
 

@@ -23,7 +23,7 @@ def missed(name: str, method: str, setting: str = "") -> set[tuple[str, str]]:
     study = catalogue.find(name)
     params = study.configured({"profile": "quick", "seeds": 1})
     spec = next(spec for spec in study.specs(params) if (spec.method, spec.setting) == (method, setting))
-    golden = goldens.read(goldens.path_of(params))
+    golden = goldens.read(goldens.folder() / f"{params.notebook}.csv")
     own = golden["setting"].str.removesuffix("network=teacher").str.removesuffix(";") == setting
     golden = golden[(golden["method"] == method) & own]
     try:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from experiments import cli, papers
+from experiments import cli
 from experiments.files import repository_root
 from experiments.report import catalogue, show
 
@@ -20,7 +20,7 @@ def settings(name: str, method: str, **values):
     notebook = catalogue.find(name)
     params = notebook.configured(values)
     spec = next(spec for spec in notebook.specs_untrained(params) if spec.method == method)
-    return show.settings(spec, params, papers.methods()[method])
+    return show.settings(notebook, spec, params)
 
 
 def test_what_the_reader_gave_is_the_readers_even_where_it_equals_the_profile(capsys):

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from example_tables import ROW, table
 
-from experiments.analysis import goldens, provenance, publishing, results, saving, stored
+from experiments.analysis import goldens, provenance, results, saving, stored
+from experiments.report import regression
 from experiments.training import keys
 
 ROOT = Path(__file__).parents[2]
@@ -33,13 +34,13 @@ def value(path):
 
 def test_what_is_new_or_changed_is_published_with_its_provenance_and_everything_with_its_costs(tmp_path):
     target = tmp_path / "results"
-    assert publishing.publish(build_folder(tmp_path / "one", a=50.0, b=60.0), target) == (2, 2)
+    assert regression.publish(build_folder(tmp_path / "one", a=50.0, b=60.0), target) == (2, 2)
     assert value(target / "a.csv") == 50
     build = build_folder(tmp_path / "two", costs="seconds\n2\n", a=50.0, b=61.0)
-    assert publishing.publish(build, target) == (2, 1)
+    assert regression.publish(build, target) == (2, 1)
     assert [json.loads((target / f"{name}.json").read_text())["made"] for name in "ab"] == [50, 61]
     assert (target / "a.cost.csv").read_text() == "seconds\n1\n" and value(target / "b.csv") == 61
-    assert publishing.publish(build, target, everything=True) == (2, 1)
+    assert regression.publish(build, target, everything=True) == (2, 1)
     assert (target / "a.cost.csv").read_text() == "seconds\n2\n" and not provenance.damage(target / "a.csv")
 
 
@@ -65,21 +66,21 @@ def test_every_file_of_a_published_notebook_is_refused_by_name_and_remade(file, 
         with pytest.raises(ValueError, match=rf"{file.parent}/{re.escape(file.name)} is .*`make results`.* from git"):
             stored.stored("40_ccp_mnist", there)
         stored.stored("40_ccp_mnist", there, but=file.parent / f"{stem}.csv")  # its own notebook can make it again
-        assert publishing.publish(build, there / file.parent) == (1, 1)
+        assert regression.publish(build, there / file.parent) == (1, 1)
         assert (there / file).read_bytes() == whole
-    assert publishing.publish(build, there / file.parent) == (1, 0)
+    assert regression.publish(build, there / file.parent) == (1, 0)
 
 
 def test_an_edited_table_is_replaced_even_where_another_processor_could_have_made_it(tmp_path, golden):
     target = tmp_path / "results"
-    publishing.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
+    regression.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
     build = build_folder(tmp_path / "here", a=51.0)
     (target / "a.csv").write_text(saving.to_csv(table(50.5)))
-    assert "a.csv is not what was saved" in publishing.outdated(build, target)["a"]
-    assert publishing.publish(build, target) == (1, 1) and value(target / "a.csv") == 51
+    assert "a.csv is not what was saved" in regression.outdated(build, target)["a"]
+    assert regression.publish(build, target) == (1, 1) and value(target / "a.csv") == 51
     (build / "a.csv").write_text(saving.to_csv(table(52.0)))
     with pytest.raises(ValueError, match=r"here/a\.csv is not what was saved"):
-        publishing.publish(build, target)
+        regression.publish(build, target)
     assert value(target / "a.csv") == 51
 
 
@@ -94,14 +95,14 @@ def golden(tmp_path, monkeypatch):
 
 def test_what_another_processor_rounds_otherwise_is_left_alone_and_counted(tmp_path, golden):
     target = tmp_path / "results" / "quick"
-    publishing.publish(build_folder(tmp_path / "there", rounding="there", a=50.0, b=50.0), target)
+    regression.publish(build_folder(tmp_path / "there", rounding="there", a=50.0, b=50.0), target)
     build = build_folder(tmp_path / "here", a=51.5, b=50.0)
-    assert publishing.publish(build, target) == (2, 0) and value(target / "a.csv") == 50
-    assert publishing.difference(build, target) == "1 of 2 numbers differ from the committed ones, the largest by 1.50"
-    assert publishing.outdated(build, target) == {}
-    assert publishing.publish(build, target, everything=True) == (2, 2)
-    assert publishing.difference(build, target) == ""
-    assert publishing.publish(build, target, everything=True) == (2, 0)
+    assert regression.publish(build, target) == (2, 0) and value(target / "a.csv") == 50
+    assert regression.difference(build, target) == "1 of 2 numbers differ from the committed ones, the largest by 1.50"
+    assert regression.outdated(build, target) == {}
+    assert regression.publish(build, target, everything=True) == (2, 2)
+    assert regression.difference(build, target) == ""
+    assert regression.publish(build, target, everything=True) == (2, 0)
 
 
 def early_stopped(step, value=50.0):
@@ -116,9 +117,9 @@ def early_stopped(step, value=50.0):
 def test_another_step_of_an_early_stop_is_another_outcome_and_not_another_row(tmp_path, golden):
     target = build_folder(tmp_path / "results", rounding="there", a=early_stopped(100, 50.1))
     build = build_folder(tmp_path / "build", a=early_stopped(140, 50.14))
-    assert publishing.publish(build, target) == (1, 0)
-    assert publishing.outdated(build, target) == {}
-    assert publishing.difference(build, target) == "3 of 3 numbers differ from the committed ones, the largest by 0.04"
+    assert regression.publish(build, target) == (1, 0)
+    assert regression.outdated(build, target) == {}
+    assert regression.difference(build, target) == "3 of 3 numbers differ from the committed ones, the largest by 0.04"
     both = pd.concat([early_stopped(100), early_stopped(140)])
     with pytest.raises(ValueError, match="the same measurement twice"):
         results.validate(both)
@@ -138,22 +139,22 @@ def test_a_committed_table_that_the_present_code_does_not_make_is_named(made_on,
     """It is published only where a tolerance is exceeded, so that `git status` stays clean elsewhere."""
     target = build_folder(tmp_path / "results", rounding=made_on, a=50.0)
     build = build_folder(tmp_path / "here", a=number)
-    assert publishing.outdated(build, target).get("a", "") == why
-    assert publishing.publish(build, target) == (1, int("beyond" in why))
+    assert regression.outdated(build, target).get("a", "") == why
+    assert regression.publish(build, target) == (1, int("beyond" in why))
 
 
 def test_other_rows_and_other_parameters_are_named_and_other_profiles_have_no_golden_values(tmp_path, golden):
     target, build = build_folder(tmp_path / "results", rounding="there", a=50.0), tmp_path / "here"
     build_folder(build, steps=12, a=50.1)
-    assert publishing.outdated(build, target) == {"a": "it was made with other parameters (steps)"}
+    assert regression.outdated(build, target) == {"a": "it was made with other parameters (steps)"}
     build_folder(build, steps=12, a=50.0)  # which it does not depend on
-    assert publishing.outdated(build, target) == {}
+    assert regression.outdated(build, target) == {}
     build_folder(build, a=pd.concat([table(50.0), table(50.0).assign(metric="R@2")]))
-    assert publishing.outdated(build, target) == {"a": "1 rows are in one of the two only"}
-    assert publishing.publish(build, target) == (1, 1) and publishing.outdated(build, target) == {}
+    assert regression.outdated(build, target) == {"a": "1 rows are in one of the two only"}
+    assert regression.publish(build, target) == (1, 1) and regression.outdated(build, target) == {}
     target = build_folder(tmp_path / "results", rounding="there", a=table(50.0).assign(profile="small"))
     build = build_folder(tmp_path / "build", a=table(50.5).assign(profile="small"))
-    assert publishing.publish(build, target) == (1, 1)
+    assert regression.publish(build, target) == (1, 1)
 
 
 def test_one_bad_table_publishes_nothing(tmp_path):
@@ -162,17 +163,17 @@ def test_one_bad_table_publishes_nothing(tmp_path):
     (build / "b.csv").write_text(text.replace("60.000000", "160.000000"))
     provenance.seal(build / "b.csv", {})
     with pytest.raises(ValueError, match=r"b\.csv: percentages must lie in \[0, 100\]"):
-        publishing.publish(build, tmp_path / "results")
+        regression.publish(build, tmp_path / "results")
     assert not (tmp_path / "results").exists()
     with pytest.raises(FileNotFoundError, match="no tables in"):
-        publishing.publish(tmp_path / "results", tmp_path / "results")
+        regression.publish(tmp_path / "results", tmp_path / "results")
 
 
 def test_what_other_notebooks_left_in_the_build_folder_stays_there(tmp_path):
     target = tmp_path / "results"
-    publishing.publish(build_folder(tmp_path / "one", a=50.0, b=60.0), target)
+    regression.publish(build_folder(tmp_path / "one", a=50.0, b=60.0), target)
     build = build_folder(tmp_path / "two", **{"a": 51.0, "a--steps=5": 52.0, "b": 61.0})
-    assert publishing.publish(build, target, ["a"], everything=True) == (2, 2)
+    assert regression.publish(build, target, ["a"], everything=True) == (2, 2)
     assert [value(target / f"{name}.csv") for name in "ab"] == [51, 60]
     with pytest.raises(FileNotFoundError, match=r"no tables of c in .*two; run them first"):
-        publishing.publish(build, target, ["c"])
+        regression.publish(build, target, ["c"])
