@@ -13,20 +13,17 @@ import json
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, create_model, field_validator
 
+from experiments.checks import STRICT, Count, Number, Positive, Whole, checked, refuse_unknown
 from experiments.datasets.manifests import is_own
 from experiments.profiles import BY_NETWORK, RECIPES, recipe_of
 
 INJECTED = "# Parameters"  # how the cell begins that papermill adds
 CLOSE = 0.8  # the similarity of two names, see difflib, from which on one is taken for a misspelling of the other
 
-Whole = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(gt=0)]
-Number = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
 MAY_BE_EMPTY = "may be empty"  # annotates a list that may have no item
 
 
@@ -78,7 +75,7 @@ class Params(BaseModel):
     torch_compile: True compiles the network.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = STRICT
 
     profile: str = "quick"
     dataset: str
@@ -228,15 +225,11 @@ def search_trials_of(params: Params) -> int:
 def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     """The parameters of a `Study` from names and values, checked and resolved, see `Study.from_cell`."""
     defaults = study.params.defaults()
-    for name in given:
-        if name not in defaults:
-            close = difflib.get_close_matches(name, defaults, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            raise ValueError(f"{study.name} has no parameter {name!r}{hint} It takes: {', '.join(defaults)}")
+    refuse_unknown(f"{study.name} has no parameter", given, defaults)
     if "weights" in given and given["weights"] is None:  # as papermill reads -p weights None
         given = {**given, "weights": "none"}
     given = {n: tuple(value) if isinstance(value, list) else value for n, value in given.items() if value is not None}
-    _validated(study.params, given, whole=False)
+    checked(study.params, given, whole=False)
     profile = given.get("profile", "quick")
     choice: dict[str, Any] = {name: given[name] for name in ("dataset", "protocol") if name in given}
     layers = _layers(study, given)
@@ -249,7 +242,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
         values["epochs"] = 0
     if missing := [name for name, default in defaults.items() if default is None and name not in values]:
         raise ValueError(f"{study.name}: profile {profile!r} gives no value for {', '.join(missing)}")
-    params = _validated(study.params, values)
+    params = checked(study.params, values)
     _refuse_nonsense(study, params)
     # dataset, network and protocol are compared with the profile's, the others with what the profile means for these
     standard = defaults | merged(_layers(study, {"profile": profile}).items())
@@ -331,33 +324,6 @@ def _refuse_nonsense(study: Any, params: Params) -> None:
         )
     if search_trials_of(params):
         protocols.with_folds(protocol_of(params))
-
-
-TYPES = {"int_type": "int", "float_type": "float", "string_type": "str", "bool_type": "bool", "tuple_type": "list"}
-
-
-def _validated(model: type[Params], values: Mapping[str, Any], whole: bool = True) -> Params:
-    """The model of these values; the first that is wrong is an error by name. Not whole: values may be missing."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as invalid:
-        wrong = next((error for error in invalid.errors() if whole or error["type"] != "missing"), None)
-    if wrong is None:
-        return model.model_construct()
-    if wrong["type"] in ("value_error", "assertion_error"):
-        raise wrong["ctx"]["error"]
-    parameter, value = str(wrong["loc"][0]), wrong["input"]
-    item = [f"[{place}]" for place in wrong["loc"][1:] if isinstance(place, int)]
-    if wrong["type"] in ("greater_than", "greater_than_equal", "finite_number"):
-        least = "greater than 0" if "Gt(gt=0)" in repr(model.model_fields[parameter]) else "at least 0"
-        raise ValueError(f"{parameter} must be finite and {least}, got {value}")
-    remedy = " (YAML reads 1e-5 as a string: write 1.0e-5)" if _number(value) is not value else ""
-    if item:
-        remedy += f"; papermill takes a list as -p {parameter} A,B or as -y '{parameter}: [A, B]'"
-    wanted = TYPES.get(wrong["type"], wrong["msg"])
-    raise TypeError(
-        f"parameter {parameter}{''.join(item)} must be {wanted}, got {value!r} of type {type(value).__name__}{remedy}"
-    )
 
 
 def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:

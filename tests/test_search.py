@@ -75,7 +75,7 @@ def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
     [
         ({"protocol": "conventional"}, r"'conventional' has no validation classes.*search_trials=0.*mlrc"),
         ({"protocol": "stml"}, "'stml' has no validation classes"),
-        ({"search_trials": -1}, "search_trials must be finite and at least 0, got -1"),
+        ({"search_trials": -1}, "search_trials must be greater than or equal to 0, got -1"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message):

@@ -4,7 +4,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from dmlrepro import losses
+from experiments.checks import refuse_unknown
 from experiments.training.seeds import derive_seed
 
 OPTIMIZERS: dict[str, functools.partial] = {
@@ -50,9 +51,8 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
     """
     builder, options = loss_builder(spec.loss), dict(spec.loss_options)
     accepted = inspect.signature(builder).parameters
-    unknown = set(options) - set(accepted)
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        raise ValueError(f"loss {spec.loss} has no option {sorted(unknown)}; it takes {sorted(accepted)}")
+    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        refuse_unknown(f"loss {spec.loss} has no option", options, accepted)
     sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(spec.seed, "loss"))
@@ -62,15 +62,9 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
             raise ValueError(f"loss {spec.loss} refuses its options {options}: {error}") from error
 
 
-def algorithm_builder(name: str, options: Mapping[str, Any]) -> Any:
-    """The class `Algorithm` of training/algorithms/<name>.py; ValueError on an unknown name or a bad option."""
+def algorithm_module(name: str) -> Any:
+    """training/algorithms/<name>.py, which has `Algorithm` and its `Options`; ValueError lists what exists."""
     known = sorted(path.stem for path in (Path(__file__).parent / "algorithms").glob("[a-z]*.py"))
     if name not in known:
         raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(known)}")
-    builder = importlib.import_module(f"experiments.training.algorithms.{name}").Algorithm
-    parameters = inspect.signature(builder).parameters.items()
-    accepted = {key: p.default for key, p in parameters if p.kind is p.KEYWORD_ONLY}
-    if unknown := sorted(set(options) - set(accepted)):
-        raise ValueError(f"algorithm {name!r} has no option {', '.join(unknown)}; it takes {list(accepted)}")
-    builder.check(**{**accepted, **options})
-    return builder
+    return importlib.import_module(f"experiments.training.algorithms.{name}")

@@ -23,7 +23,7 @@ from experiments.networks import backbones
 from experiments.networks.backbones import Network
 from experiments.progress import reporter
 from experiments.training import activations, batches, inference
-from experiments.training.builders import OPTIMIZERS, algorithm_builder
+from experiments.training.builders import OPTIMIZERS, algorithm_module
 from experiments.training.device import device_for_training, replayed, reuse_freed_memory
 from experiments.training.spec import RunSpec
 from experiments.training.state import Schedule, State, copied, is_spent, monitored
@@ -116,7 +116,8 @@ def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, Network]
 def begin(task: batches.Task, network: Network) -> State:
     """A run before its first step: with its loss, in the algorithm that trains it, and its optimiser."""
     spec = task.spec
-    algorithm = algorithm_builder(spec.algorithm, spec.algorithm_options)(spec, task, network, **spec.algorithm_options)
+    module = algorithm_module(spec.algorithm)
+    algorithm = module.Algorithm(spec, task, network, module.Options(**spec.algorithm_options))
     return State(spec, algorithm, build_optimizer(spec, network, algorithm.loss), Schedule(spec, task.steps_per_epoch))
 
 

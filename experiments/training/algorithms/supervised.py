@@ -7,16 +7,24 @@ once per run, before the optimiser, and everything it draws comes from the spec'
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel
 from torch import Tensor, nn
 
+from experiments.checks import STRICT
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
 from experiments.training.builders import build_loss
 from experiments.training.spec import RunSpec
 
 
+class Options(BaseModel):
+    """The options of the algorithm; that of another one adds to them."""
+
+    model_config = STRICT
+
+
 class Algorithm:
-    """loss(embeddings, labels). A subclass takes its options as further keyword arguments, and overrides hooks.
+    """loss(embeddings, labels). A subclass overrides hooks; its file has its own `Options`.
 
     Attributes:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
@@ -26,23 +34,19 @@ class Algorithm:
 
     from_labels = True
 
-    def __init__(self, spec: RunSpec, task: batches.Task, network: Network):
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
         if self.from_labels and not task.manifest.labelled:
             raise ValueError(
                 f"{spec.method or spec.loss} learns from labels, and {task.manifest.name} has none; sort the images "
                 "into folders by class, or see docs/your_images.md for what can be done without labels"
             )
-        self.spec, self.task, self.network = spec, task, network
+        self.spec, self.task, self.network, self.options = spec, task, network, options
         device = next(network.parameters()).device
         loss: Any = build_loss(spec, task.num_classes, network.embedding_size)
         self.loss = loss.to(device)
         self.neighbours: Tensor | None = None
         if spec.proxies_from_class_means:
             self.loss.initialize_proxies(inference.class_means(task, network).to(device))
-
-    @staticmethod
-    def check(**options: Any) -> None:
-        """Raise ValueError for an option that makes no sense; called with all of them when a spec is made."""
 
     def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The terms of the loss of one batch, scalars by name; their sum is minimised and each is logged.
