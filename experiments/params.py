@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, ValidationInfo, create_model, field_valid
 from experiments.checks import STRICT, Count, Number, Positive, Whole, checked, refuse_unknown
 from experiments.datasets.manifests import is_own
 from experiments.profiles import BY_NETWORK, RECIPES, recipe_of
+from experiments.training import protocols, search
 
 INJECTED = "# Parameters"  # how the cell begins that papermill adds
 CLOSE = 0.8  # the similarity of two names, see difflib, from which on one is taken for a misspelling of the other
@@ -112,22 +113,17 @@ class Params(BaseModel):
     @classmethod
     def _listed(cls, value: Any, info: ValidationInfo) -> Any:
         """The items of a list parameter; papermill's -p knows no lists: there "PFML,ProxyAnchor" stands for two."""
-        wanted = cls.model_fields[info.field_name or ""].annotation
-        if typing.get_origin(wanted) is not tuple or not isinstance(value, list | tuple | str | int | float):
-            return value
-        if not isinstance(value, str):
-            return tuple(value) if isinstance(value, list | tuple) else (value,)
-        texts = [text.strip(" '\"") for text in value.strip("[]").split(",")] if value.strip("[]") else []
-        return tuple(texts if typing.get_args(wanted)[0] is str else map(_number, texts))
-
-    @field_validator("*")
-    @classmethod
-    def _distinct(cls, value: Any, info: ValidationInfo) -> Any:
         name = info.field_name or ""
-        empty = value == () and MAY_BE_EMPTY not in cls.model_fields[name].metadata
-        if isinstance(value, tuple) and (empty or len(set(value)) < len(value)):
-            raise ValueError(f"{name} must have at least one item and none twice, got {list(value)}")
-        return value
+        wanted = cls.model_fields[name]
+        if typing.get_origin(wanted.annotation) is not tuple or not isinstance(value, list | tuple | str | int | float):
+            return value
+        if isinstance(value, str):
+            texts = [text.strip(" '\"") for text in value.strip("[]").split(",")] if value.strip("[]") else []
+            value = texts if typing.get_args(wanted.annotation)[0] is str else [_number(text) for text in texts]
+        items = tuple(value) if isinstance(value, list | tuple) else (value,)
+        if any(items.count(item) > 1 for item in items) or not (items or MAY_BE_EMPTY in wanted.metadata):
+            raise ValueError(f"{name} must have at least one item and none twice, got {list(items)}")
+        return items
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -150,25 +146,13 @@ class Params(BaseModel):
         return f"<table><thead><tr><th>parameter</th><th>resolved value</th></tr></thead><tbody>{rows}</tbody></table>"
 
     def spec_options(self) -> dict[str, Any]:
+        """The fields of a RunSpec that the parameters decide; 0 stands for None there."""
+        as_given = ("dataset", "backbone", "embedding_size", "original_images", "batch_size", "lr", "precision")
+        or_none = ("image_size", "test_resize", "steps", "epochs", "threads")
+        fields = {name: getattr(self, name) for name in as_given} | {n: getattr(self, n) or None for n in or_none}
+        fields |= {"weights": None if self.weights == "none" else self.weights, "compile": self.torch_compile}
         interval = {"eval_every": None, "eval_every_epochs": self.eval_every_epochs} if self.eval_every_epochs else {}
-        return {
-            "dataset": self.dataset,
-            "backbone": self.backbone,
-            "weights": None if self.weights == "none" else self.weights,
-            "embedding_size": self.embedding_size,
-            "image_size": self.image_size or None,
-            "test_resize": self.test_resize or None,
-            "original_images": self.original_images,
-            "steps": self.steps or None,
-            "epochs": self.epochs or None,
-            "batch_size": self.batch_size,
-            "lr": self.lr,
-            "threads": self.threads or None,
-            "precision": self.precision,
-            "compile": self.torch_compile,
-            **self.fixed,
-            **interval,
-        }
+        return fields | dict(self.fixed) | interval
 
     def conditions(self) -> dict[str, Any]:
         """What the search of a method belongs to beside the method: the data, the network, what of it is trained, the
@@ -194,8 +178,6 @@ class Params(BaseModel):
     def searches(self) -> dict[str, dict[str, Any]]:
         """The committed searches whose results the runs take, by method: at the profile small, unless the notebook
         searches itself or images are the reader's own."""
-        from experiments.training import search
-
         taken = self.takes_searches and not search_trials_of(self)
         if self.profile != "small" or not taken or is_own(self.dataset):
             return {}
@@ -240,8 +222,6 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
         values["steps"] = 0
     if given.get("steps") and "epochs" not in given:
         values["epochs"] = 0
-    if missing := [name for name, default in defaults.items() if default is None and name not in values]:
-        raise ValueError(f"{study.name}: profile {profile!r} gives no value for {', '.join(missing)}")
     params = checked(study.params, values)
     _refuse_nonsense(study, params)
     # dataset, network and protocol are compared with the profile's, the others with what the profile means for these
@@ -267,20 +247,16 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    from experiments.training import protocols
-
     profile = given.get("profile", "quick")
-    notebook: dict[str, Any] = {}
-    for table in (study.shared, study.profiles):
-        notebook |= {**table.get("*", {}), **table.get(profile, {})}
+    tables = (study.shared, study.profiles)
+    notebook = merged((key, table.get(key, {})) for table in tables for key in ("*", profile))
     dataset = given.get("dataset") or notebook.get("dataset") or next(iter(RECIPES.get(profile, {})), "")
     protocol: dict[str, Any] = {}
     if "protocol" in study.params.model_fields:
         name = given.get("protocol") or notebook.get("protocol", "conventional")
         protocol = {"protocol": name, "search_trials": 0}
-        settings = protocols.published_settings(name, dataset, given.get("backbone"))
         if profile == "paper":  # its published settings, else only its name
-            found = protocols.find(name)
+            found, settings = protocols.find(name), protocols.published_settings(name, dataset, given.get("backbone"))
             protocol |= {"seeds": found.repeats, "search_trials": found.trials}
             known = {key: value for key, value in settings.items() if key in recipe_of("paper", dataset)}
             protocol |= {key: 0 if value is None else value for key, value in known.items()}
@@ -302,11 +278,7 @@ def merged(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def _refuse_nonsense(study: Any, params: Params) -> None:
-    from experiments.networks import backbones
-    from experiments.training import protocols
-
-    if bool(params.steps) == bool(params.epochs):
-        raise ValueError(f"give one of steps and epochs, the other 0, got steps={params.steps}, epochs={params.epochs}")
+    """ValueError for what makes no sense in this study; whatever a run refuses is said where it is specified."""
     for name, levels in study.references.items():
         there = getattr(params, name)
         levels = [getattr(params, level) if isinstance(level, str) else level for level in levels]
@@ -314,7 +286,6 @@ def _refuse_nonsense(study: Any, params: Params) -> None:
             raise ValueError(
                 f"{name} must have {lacking[0]:g}, which other levels are compared with, got {list(there)}; add it"
             )
-    backbones.weights_file(params.backbone, None if params.weights == "none" else params.weights)
     folds = protocols.find(protocol_of(params)).folds
     if study.one_network and folds:
         alone = [name for name, protocol in protocols.PROTOCOLS.items() if not protocol.folds]
@@ -348,21 +319,20 @@ def of_cell(namespace: Mapping[str, typing.Any], parameters: Collection[str]) ->
     `parameters` nor something close to one are left out, unless papermill injected them.
     """
     history = namespace.get("In") or []
-    cells = [n for n, cell in enumerate(history) if "profile" in _assigned(cell) and not cell.startswith(INJECTED)]
+    own = [n for n, cell in enumerate(history) if "profile" in _assigned(cell) and not cell.startswith(INJECTED)]
     injected: set[str] = set()
-    if cells:
-        behind = itertools.takewhile(lambda cell: "from_cell" not in cell, history[cells[-1] + 1 :])
-        said = [history[cells[-1]], *behind]
-        names = set().union(*map(_assigned, said))
-        injected = injected.union(*(_assigned(cell) for cell in said if cell.startswith(INJECTED)))
+    if own:
+        behind = itertools.takewhile(lambda cell: "from_cell" not in cell, history[own[-1] + 1 :])
+        cells = [history[own[-1]], *behind]
+        injected = injected.union(*(_assigned(cell) for cell in cells if cell.startswith(INJECTED)))
+        names = injected.union(*map(_assigned, cells))
     else:
         plain = bool | int | float | str | list | tuple | dict | None
         names = {name for name, value in namespace.items() if isinstance(value, plain)}
-    known = {*parameters, *injected}
     return {
         name: namespace[name]
         for name in sorted(names & namespace.keys())
-        if name in known or difflib.get_close_matches(name, parameters, 1, CLOSE)
+        if name in parameters or name in injected or difflib.get_close_matches(name, parameters, 1, CLOSE)
     }
 
 

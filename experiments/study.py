@@ -2,6 +2,7 @@
 methods the cells of the notebook call."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -121,12 +122,10 @@ class Study:
         entry = entries[0]
         here, paper = self.params_of(entry), self.configured({"profile": "paper"})
         epochs = getattr(paper, "epochs", 0)
-        rows = dict.fromkeys(("data", "network", "budget", "seeds"), ("", ""))
-        ours = dict(zip(rows, entry.plain_words))
-        theirs = {"data": stored.data_in_words(paper.dataset), "network": paper.backbone}
-        theirs["seeds"] = f"{paper.seeds} seeds"
-        theirs["budget"] = f"{epochs} epochs" if epochs else "until the validation score no longer rises"
-        rows = {name: (ours.get(name, ""), theirs.get(name, "")) for name in rows}
+        budget = f"{epochs} epochs" if epochs else "until the validation score no longer rises"
+        theirs = (stored.data_in_words(paper.dataset), paper.backbone, budget, f"{paper.seeds} seeds")
+        both = itertools.zip_longest(entry.plain_words, theirs, fillvalue="")
+        rows = dict(zip(("data", "network", "budget", "seeds"), both))
         own = [spec for spec in self.specs_untrained(here) if spec.loss and spec.method not in BASELINES]
         own = [spec for spec in own if spec.method == own[0].method]
         own = [spec for spec in own if not spec.setting] or own

@@ -1,7 +1,7 @@
 """What a notebook would run, setting by setting: its value, what the paper has, who decided it, and in which line.
 
-Who decided is known from the layers that the runs are built of (`methods.spec_layers`, `methods.option_layers`,
-`protocols.decided`). Only what a notebook's own function changes on top is found by comparing with them.
+Who decided is known from the layers that the runs are built of (`methods.spec_layers`, `protocols.decided`). Only what
+a notebook's own function changes on top is found by comparing with them.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments import papers
 from experiments.files import repository_root
-from experiments.methods import PARAMETER, Layers, Method, option_layers, spec_layers, spec_of
+from experiments.methods import PARAMETER, Layers, Method, spec_layers, spec_of
 from experiments.params import Params
 from experiments.study import Study
 from experiments.training import protocols
@@ -66,7 +66,6 @@ def settings(spec: RunSpec, params: Params, method: Method | None) -> dict[str, 
             how: dict[str, Any] = {"published": params.profile == "paper", "keep": params.spec_options()}
             decided = protocols.decided(spec_of(method, params, spec.seed), spec.protocol, **how)
             layers.append((f"protocol {spec.protocol}", decided))
-        layers += [(who, {"loss_options": layer}) for who, layer in option_layers(method, params, params.backbone)]
         given |= {f"loss.{option}": name for option, name in method.from_parameters.items()}
     # the notebook's paper says it, else the method's own
     printed = (params.published(spec.method, spec.setting) if spec.loss else {}) or (method.published if method else {})

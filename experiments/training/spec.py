@@ -154,24 +154,21 @@ class RunSpec:
         if self.head_start and not self.embedding_size:
             raise ValueError(f"head_start={self.head_start!r} is of a head, and there is none; give an embedding_size")
         backbones.weights_file(self.backbone, self.weights)
-        options = algorithm_module(self.algorithm).Options
-        refuse_unknown(f"algorithm {self.algorithm!r} has no option", self.algorithm_options, options.model_fields)
-        checked(options, self.algorithm_options)
-        if self.loss is not None:
-            self._check_loss(self.loss)
-
-    def _check_loss(self, loss: str) -> None:
-        """ValueError unless the loss takes its options, and has the parameters whose rates are given."""
+        model = algorithm_module(self.algorithm).Options
+        refuse_unknown(f"algorithm {self.algorithm!r} has no option", self.algorithm_options, model.model_fields)
+        checked(model, self.algorithm_options)
+        if self.loss is None:
+            return
         try:
             options = json.dumps(dict(self.loss_options), sort_keys=True)
         except TypeError as error:
             raise ValueError(f"loss_options must be numbers, words and lists of them ({error})") from error
         # pooled features have a length that is not known here; 128 suits all
-        parameters, initialised = _tried(loss, options, self.embedding_size or 128)
+        parameters, initialised = _tried(self.loss, options, self.embedding_size or 128)
         if unknown := sorted(set(self.loss_lr) - parameters - {"*"}):
-            raise ValueError(f"loss_lr names {unknown}, but {loss} has the parameters {sorted(parameters)}")
+            raise ValueError(f"loss_lr names {unknown}, but {self.loss} has the parameters {sorted(parameters)}")
         if self.proxies_from_class_means and not initialised:
-            raise ValueError(f"proxies_from_class_means: the loss {loss} has no initialize_proxies(class_means)")
+            raise ValueError(f"proxies_from_class_means: the loss {self.loss} has no initialize_proxies(class_means)")
 
     def as_dict(self) -> dict:
         """What determines the numbers: every field but the labels, as plain data, by the names on record."""
@@ -192,7 +189,8 @@ def from_record(content: Mapping[str, Any], **fields: Any) -> RunSpec:
 @functools.cache
 def _types() -> type[BaseModel]:
     """The types of the fields. What a spec has keeps its own, as a rate of 1, whose record is not that of 1.0."""
-    return create_model("RunSpec", __config__=STRICT, **{f.name: (f.type, ...) for f in dataclasses.fields(RunSpec)})
+    fields: dict[str, Any] = {field.name: (field.type, ...) for field in dataclasses.fields(RunSpec)}
+    return create_model("RunSpec", __config__=STRICT, **fields)
 
 
 @functools.cache

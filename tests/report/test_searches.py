@@ -194,7 +194,7 @@ def test_a_search_begins_at_the_run_without_a_setting_of_a_notebook_that_varies_
 @pytest.mark.parametrize(
     "names, values, message",
     [
-        (["Random"], {}, "unknown method 'Random'; choose among"),
+        (["Random"], {}, "unknown method 'Random'"),
         (["PFML"], {}, "the notebooks train no PFML"),
         ([], {"profile": "quick"}, "searches are for profile 'small'"),
     ],

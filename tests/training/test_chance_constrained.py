@@ -107,7 +107,7 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
     converged = losses.clip_to_unit_ball(best["loss"]["proxies"])
     picked = losses.greedy_k_center(pool, converged, 2)
     torch.testing.assert_close(seen["starts"][1][1], pool.gather(1, picked[..., None].expand(-1, -1, 8)))
-    step, ended, radius, spread, own, other, violated = seen["algorithms"][0].solved.rows[0].tolist()
+    step, ended, radius, spread, own, other, violated = seen["algorithms"][0].solved[0]
     assert (step, ended) == (2, 4)
     assert radius == pytest.approx(torch.cdist(pool, converged).amin(2).amax(1).mean().item(), rel=1e-5)
     assert spread == pytest.approx((converged[:, 0] - converged[:, 1]).norm(dim=1).mean().item(), rel=1e-4)
@@ -129,7 +129,7 @@ def test_problems_follow_one_another_until_their_number_or_the_run_is_spent(scor
     assert alone.terms == {} and len(alone.losses) == 6  # one problem, and no penalty in it
     assert torch.equal(alone.losses[:4], two.losses[:4])
     assert two.terms["projection"][:4].count_nonzero() == 0 and two.terms["projection"][4:].all()
-    assert two.states["solved"]["_extra_state"].shape == (1, len(ccp.Solved.COLUMNS))
+    assert two.states["solved"]["_extra_state"].shape == (1, len(ccp.COLUMNS))
 
 
 def problems_of(outcome):

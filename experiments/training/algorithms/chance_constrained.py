@@ -29,12 +29,18 @@ from experiments.checks import Count, Number
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
 from experiments.training.algorithms import supervised
+from experiments.training.loop import copied, is_spent
 from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
-from experiments.training.state import copied, is_spent
 
 CHUNK = 256  # images of a pool that are embedded at a time
-CHECKPOINTED = ("problem", "began", "scores", "best", "anchors", "chosen")
+CHECKPOINTED = ("problem", "began", "scores", "best", "anchors", "chosen", "solved")
+# What is known of a problem that another one followed.
+# step: of the best weights theta*. ended: the step after which the next problem began. radius: how far the proxies of
+# theta* leave the samples of the pool, the covering radius averaged over classes. spread: mean distance between the
+# proxies of a class, 0 for one. own, other: mean distance of a sample of the pool to the nearest proxy of its class,
+# and of any other. violated: the share of samples to which one of another class is nearer.
+COLUMNS = ("step", "ended", "radius", "spread", "own", "other", "violated")
 PAIRS = 2**22  # distances between a pool and proxies that are looked at at a time
 
 
@@ -78,7 +84,7 @@ class Algorithm(supervised.Algorithm):
         self.scores: list[float] = []  # of its evaluations
         self.best: dict[str, Any] = {}  # step and states at the best of them
         self.anchors: dict[str, Tensor] = {}  # theta*; none in the first problem
-        self.solved = Solved()
+        self.solved: list[list[float]] = []  # a row of COLUMNS each
         if options.problem_patience is not None:
             if not (spec.eval_every or spec.eval_every_epochs):
                 raise ValueError("problem_patience counts evaluations: give eval_every or eval_every_epochs")
@@ -148,7 +154,8 @@ class Algorithm(supervised.Algorithm):
         pool, classes = self._pool(drawn), torch.arange(len(drawn))[:, None]
         self.anchors = best["network"]
         radius = covering_radius(pool, converged).mean()
-        self.solved.add(best["step"], step, radius, _spread(converged), *_apart(pool, converged))
+        row = (best["step"], step, radius, _spread(converged), *_apart(pool, converged))
+        self.solved.append([float(value) for value in row])
         picks = greedy_k_center(pool, converged, converged.shape[1]).cpu()
         if not self.options.reset:
             self.network.load_state_dict(last["network"])
@@ -157,8 +164,9 @@ class Algorithm(supervised.Algorithm):
         self._start_proxies(pool[classes, picks])
         return True
 
-    def modules(self) -> dict[str, nn.Module]:
-        return super().modules() | {"solved": self.solved}
+    def records(self) -> dict[str, dict[str, Tensor]]:
+        rows = torch.tensor(self.solved, dtype=torch.float64).reshape(-1, len(COLUMNS))
+        return {"solved": {"_extra_state": rows}}  # the name that stored runs have
 
     def state(self) -> dict:
         return super().state() | {name: getattr(self, name) for name in CHECKPOINTED}
@@ -214,32 +222,6 @@ class GivenProxies(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return self.pairs(embeddings, labels, ref_emb=self.proxies.flatten(0, 1), ref_labels=self.classes)
-
-
-class Solved(nn.Module):
-    """What is known of the problems that another one followed: a float64 row of COLUMNS each.
-
-    step: of the best weights theta*. ended: the step after which the next problem began. radius: how far the proxies of
-    theta* leave the samples of the pool, the covering radius averaged over classes. spread: mean distance between the
-    proxies of a class, 0 for one. own, other: mean distance of a sample of the pool to the nearest proxy of its class,
-    and of any other. violated: the share of samples to which one of another class is nearer.
-    """
-
-    COLUMNS = ("step", "ended", "radius", "spread", "own", "other", "violated")
-
-    def __init__(self):
-        super().__init__()
-        self.rows = torch.zeros(0, len(self.COLUMNS), dtype=torch.float64)
-
-    def add(self, *row: float | Tensor) -> None:
-        self.rows = torch.cat([self.rows, torch.tensor([[float(value) for value in row]], dtype=torch.float64)])
-
-    def get_extra_state(self) -> Tensor:
-        return self.rows
-
-    def set_extra_state(self, rows: Tensor) -> None:
-        if len(rows) > len(self.rows):  # the best weights may come back from an early problem, the history stays
-            self.rows = rows.cpu()
 
 
 def samples_of_each_class(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:

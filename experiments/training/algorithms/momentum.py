@@ -13,10 +13,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from experiments.networks.backbones import Network
-from experiments.training import batches
 from experiments.training.algorithms import supervised
-from experiments.training.spec import RunSpec
 
 
 class Options(supervised.Options):
@@ -26,9 +23,9 @@ class Options(supervised.Options):
 class Algorithm(supervised.Algorithm):
     """Supervised training beside whose network its moving average is kept; both are evaluated."""
 
-    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
-        super().__init__(spec, task, network, options)
-        self.teacher = copy.deepcopy(network).eval().requires_grad_(False)
+    def __init__(self, *run: Any):
+        super().__init__(*run)
+        self.teacher = copy.deepcopy(self.network).eval().requires_grad_(False)
 
     @torch.no_grad()
     def after_step(self) -> None:

@@ -20,7 +20,6 @@ from dmlrepro.retrieval import nearest
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
 from experiments.training.algorithms import supervised
-from experiments.training.algorithms.momentum_encoder import without_labels
 from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
@@ -36,7 +35,6 @@ class Algorithm(supervised.Algorithm):
     from_labels = False
 
     def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
-        without_labels(task)
         images, clusters = len(task.train), options.clusters
         if options.labels != "instances" and clusters > images:
             raise ValueError(f"clusters must be at most {images}, the training images, got {clusters}")

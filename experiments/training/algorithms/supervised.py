@@ -7,6 +7,7 @@ once per run, before the optimiser, and everything it draws comes from the spec'
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel
 from torch import Tensor, nn
 
@@ -35,7 +36,9 @@ class Algorithm:
     from_labels = True
 
     def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
-        if self.from_labels and not task.manifest.labelled:
+        if not self.from_labels:  # every training image is a class of its own: a label says which image it is
+            task.train_labels = np.arange(len(task.train))
+        elif not task.manifest.labelled:
             raise ValueError(
                 f"{spec.method or spec.loss} learns from labels, and {task.manifest.name} has none; sort the images "
                 "into folders by class, or see docs/your_images.md for what can be done without labels"
@@ -79,6 +82,10 @@ class Algorithm:
     def modules(self) -> dict[str, nn.Module]:
         """What is saved, by name: in checkpoints, as the best weights, and with the finished run."""
         return {"network": self.network, "loss": self.loss}
+
+    def records(self) -> dict[str, dict[str, Tensor]]:
+        """What else is saved with the finished run, tensors by name as in a state dict."""
+        return {}
 
     def state(self) -> dict:
         """What a checkpoint needs beside the modules: tensors and plain data."""
