@@ -29,38 +29,33 @@ NOT_REPORTED = Setting(None, "the paper does not say")
 
 @dataclass(frozen=True)
 class Method:
-    """One method: what its runs have beside what a notebook's parameters give to every method.
-
-    batches: "shuffled" for losses on proxies; "pairs" for losses that need several images of a class in a batch, which
-        have `samples_per_class` of them, 4 where that is 0; "parameter" for losses that work with either, which have
-        `samples_per_class` images of a class, or shuffled batches where that is 0.
-    lr_multipliers: {parameter of the loss, "*" for all others: its learning rate over the network's}.
-    param_lrs: {parameter of the loss: its learning rate, whatever the network's is}.
-    from_parameters: {option of the loss: the parameter of the notebook that gives it, where the notebook has it}.
-    from_scratch: options of the loss for networks without pretrained weights, and for the one that is embedded.
-    by_backbone: {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0.
-    fields: further fields of the RunSpec, such as clipping.
-    search_space: what a protocol's search varies, see `search.applied`; None: the method cannot be searched.
-    searched_params: those of them, three at most, that the search of every method varies beside the network's learning
-        rate; empty: all but `loss_lr`. In that search a rate that is stated over the network's follows it.
-    searched_as: the method whose search a variant takes; empty: its own.
-    published: {option of the loss: Setting} of a method of which the paper of the notebook says nothing. It documents;
-        what a run takes is said by the other attributes. Of a paper's own methods see `Study.published`.
-    """
+    """One method: what its runs have beside what a notebook's parameters give to every method."""
 
     name: str  # as our tables and figures print it
     loss: str | None  # "<module>.<name>" under dmlrepro.losses; None: the network as it is
     options: dict[str, Any] = field(default_factory=dict)
+    # "shuffled" for losses on proxies; "pairs" for losses that need several images of a class in a batch, which have
+    # `samples_per_class` of them, 4 where that is 0; "parameter" for losses that work with either, which have
+    # `samples_per_class` images of a class, or shuffled batches where that is 0
     batches: str = "shuffled"
+    # {parameter of the loss, "*" for all others: its learning rate over the network's}
     lr_multipliers: Mapping[str, float] = field(default_factory=dict)
-    param_lrs: dict[str, float] = field(default_factory=dict)
+    param_lrs: dict[str, float] = field(default_factory=dict)  # the same, whatever the network's is
+    # {option of the loss: the parameter of the notebook that gives it, where the notebook has it}
     from_parameters: dict[str, str] = field(default_factory=dict)
+    # options of the loss for networks without pretrained weights, and for the one that is embedded
     from_scratch: Mapping[str, object] = field(default_factory=dict)
+    # {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0
     by_backbone: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)  # further ones of the RunSpec, such as clipping
+    # what a protocol's search varies, see `search.applied`; None: the method cannot be searched
     search_space: Mapping[str, Range] | None = None
+    # those of them, three at most, that the search of every method varies beside the network's learning rate; empty:
+    # all but `loss_lr`. In that search a rate that is stated over the network's follows it
     searched_params: tuple[str, ...] = ()
-    searched_as: str = ""
+    searched_as: str = ""  # the method whose search a variant takes; empty: its own
+    # {option of the loss: Setting} of a method of which the paper of the notebook says nothing. It documents; what a
+    # run takes is said by the other attributes. Of a paper's own methods see `Study.published`
     published: Mapping[str, Setting] = field(default_factory=dict)
     color: str = ""  # empty: figures take one of the palette by the method's name
     offered: bool = True  # whether notebook 01 tries it: not without labels, and not what needs more steps than a head

@@ -38,23 +38,19 @@ Evaluation = tuple[list[dict], dict[str, Tensor]]  # rows, and embeddings by net
 
 @dataclass
 class Outcome:
-    """What a run leaves behind. Embeddings and states are those of the last step, or of the best with restore_best.
+    """What a run leaves behind. Embeddings and states are those of the last step, or of the best with restore_best."""
 
-    rows: list of {selection, step, metric, value}; recalls and precisions are fractions. Rows of a further network that
-        the algorithm evaluates have its name as `network`.
-    losses: (steps,) float32, the training loss of every step.
-    terms: {name: (steps,) float32}, the terms that add up to it, 0 where one was missing; empty if there is only one.
-    embeddings: {network name: (N, D)} raw embeddings of the test images, in manifest order; the main one is named "".
-    states: state dicts of the algorithm's modules, `network` and `loss` among them, and what else it records.
-    cost: {seconds, steps_per_second}, on a GPU also gpu_gigabytes; never part of a deterministic table.
-    """
-
+    # {selection, step, metric, value}; recalls and precisions are fractions. Rows of a further network that the
+    # algorithm evaluates have its name as `network`
     rows: list[dict]
-    losses: Tensor
+    losses: Tensor  # (steps,) float32, the training loss of every step
+    # {name: (steps,) float32}, the terms that add up to it, 0 where one was missing; empty if there is only one
     terms: dict[str, Tensor]
+    # {network name: (N, D)} raw embeddings of the test images, in manifest order; the main one is named ""
     embeddings: dict[str, Tensor]
+    # state dicts of the algorithm's modules, `network` and `loss` among them, and what else it records
     states: dict[str, dict[str, Tensor]]
-    cost: dict[str, float]
+    cost: dict[str, float]  # seconds, steps_per_second, on a GPU gpu_gigabytes; never part of a deterministic table
 
 
 class Schedule:
