@@ -16,12 +16,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """ValueError on the first of some names that is not among those that `what` has."""
+    """ValueError, as "unknown loss 'x'", on the first of some names that is not among those known, which it lists."""
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {close[0]!r}?" if close else "."
-            raise ValueError(f"{what} {name!r}{hint} It takes: {', '.join(known)}")
+            raise ValueError(f"{what} {name!r}{hint} There are: {', '.join(known)}")
 
 
 def checked(model: type[Model], values: Mapping[str, Any], *, whole: bool = True) -> Model:

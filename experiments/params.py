@@ -304,11 +304,7 @@ def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
     stem = f"{notebook}--{changed}" if changed else notebook
     if len(stem.encode()) <= 200:
         return stem
-    return f"{stem.encode()[:180].decode(errors='ignore')}~{_digest(stem, 16)}"
-
-
-def _digest(text: str, length: int) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    return f"{stem.encode()[:180].decode(errors='ignore')}~{hashlib.sha256(stem.encode()).hexdigest()[:16]}"
 
 
 def of_cell(namespace: Mapping[str, typing.Any], parameters: Collection[str]) -> dict[str, typing.Any]:
@@ -348,7 +344,8 @@ def _assigned(source: str) -> set[str]:
 def _word(value: typing.Any) -> str:
     """A value as a part of a file name; of a path only the last component is legible, a digest stands for the rest."""
     if isinstance(value, str) and is_own(value):
-        return f"{_word(PurePath(value.partition(':')[2]).name[:40])}-{_digest(value, 8)}"
+        digest = hashlib.sha256(value.encode()).hexdigest()[:8]
+        return f"{_word(PurePath(value.partition(':')[2]).name[:40])}-{digest}"
     if isinstance(value, list | tuple):  # whose items may hold the sign that joins them
         text = "+".join(str(item).replace("+", "-plus-") for item in value)
     else:

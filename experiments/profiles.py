@@ -6,6 +6,7 @@ A notebook changes them in the `profiles` of its `Study`.
 from typing import Any
 
 from experiments.analysis.claims import PLANNED_OF
+from experiments.checks import refuse_unknown
 from experiments.datasets.manifests import is_own
 
 # What all recipes have, but where they say otherwise
@@ -74,8 +75,7 @@ OWN_RECIPES: dict[str, dict[str, Any]] = {
 
 def recipe_of(profile: str, dataset: str, backbone: str | None = None) -> dict[str, Any]:
     """What a profile means for a data set, and for a network if one is named; ValueError lists what there is."""
-    if profile not in RECIPES:
-        raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(RECIPES)}")
+    refuse_unknown("unknown profile", [profile], RECIPES)
     if is_own(dataset):
         return OWN_RECIPES[profile]
     if dataset not in RECIPES[profile]:

@@ -29,8 +29,7 @@ def loss_builder(name: str) -> Callable:
     """
     module_name, _, attribute = name.partition(".")
     known = {module.name for module in pkgutil.iter_modules(losses.__path__)} - {"checks", "recommended"} | {"own"}
-    if module_name not in known:
-        raise ValueError(f"unknown loss {name!r}: losses live in the modules {', '.join(sorted(known))}")
+    refuse_unknown(f"loss {name!r}: unknown module", [module_name], sorted(known))
     own = "experiments.training.own_loss"
     module = importlib.import_module(own if module_name == "own" else f"dmlrepro.losses.{module_name}")
     builders = {}
@@ -39,8 +38,7 @@ def loss_builder(name: str) -> Callable:
         public = not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
         if public and isinstance(made, type) and issubclass(made, nn.Module):
             builders[key] = value
-    if attribute not in builders:
-        raise ValueError(f"unknown loss {name!r}: {module_name} has {', '.join(sorted(builders))}")
+    refuse_unknown(f"{module_name} has no loss", [attribute], sorted(builders))
     return builders[attribute]
 
 
@@ -65,6 +63,5 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
 def algorithm_module(name: str) -> Any:
     """training/algorithms/<name>.py, which has `Algorithm` and its `Options`; ValueError lists what exists."""
     known = sorted(path.stem for path in (Path(__file__).parent / "algorithms").glob("[a-z]*.py"))
-    if name not in known:
-        raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(known)}")
+    refuse_unknown("unknown algorithm", [name], known)
     return importlib.import_module(f"experiments.training.algorithms.{name}")
