@@ -60,6 +60,7 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
             raise ValueError(f"loss {spec.loss} refuses its options {options}: {error}") from error
 
 
+@functools.cache
 def algorithm_module(name: str) -> Any:
     """training/algorithms/<name>.py, which has `Algorithm` and its `Options`; ValueError lists what exists."""
     known = sorted(path.stem for path in (Path(__file__).parent / "algorithms").glob("[a-z]*.py"))
