@@ -10,6 +10,7 @@ from typing import Any
 
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from experiments.analysis.claims import START
+from experiments.checks import refuse_unknown
 from experiments.params import Params, merged, protocol_of, search_trials_of
 from experiments.profiles import benchmark_of
 from experiments.training import protocols
@@ -28,38 +29,33 @@ NOT_REPORTED = Setting(None, "the paper does not say")
 
 @dataclass(frozen=True)
 class Method:
-    """One method: what its runs have beside what a notebook's parameters give to every method.
-
-    batches: "shuffled" for losses on proxies; "pairs" for losses that need several images of a class in a batch, which
-        have `samples_per_class` of them, 4 where that is 0; "parameter" for losses that work with either, which have
-        `samples_per_class` images of a class, or shuffled batches where that is 0.
-    lr_multipliers: {parameter of the loss, "*" for all others: its learning rate over the network's}.
-    param_lrs: {parameter of the loss: its learning rate, whatever the network's is}.
-    from_parameters: {option of the loss: the parameter of the notebook that gives it, where the notebook has it}.
-    from_scratch: options of the loss for networks without pretrained weights, and for the one that is embedded.
-    by_backbone: {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0.
-    fields: further fields of the RunSpec, such as clipping.
-    search_space: what a protocol's search varies, see `search.applied`; None: the method cannot be searched.
-    searched_params: those of them, three at most, that the search of every method varies beside the network's learning
-        rate; empty: all but `loss_lr`. In that search a rate that is stated over the network's follows it.
-    searched_as: the method whose search a variant takes; empty: its own.
-    published: {option of the loss: Setting} of a method of which the paper of the notebook says nothing. It documents;
-        what a run takes is said by the other attributes. Of a paper's own methods see `Study.published`.
-    """
+    """One method: what its runs have beside what a notebook's parameters give to every method."""
 
     name: str  # as our tables and figures print it
     loss: str | None  # "<module>.<name>" under dmlrepro.losses; None: the network as it is
     options: dict[str, Any] = field(default_factory=dict)
+    # "shuffled" for losses on proxies; "pairs" for losses that need several images of a class in a batch, which have
+    # `samples_per_class` of them, 4 where that is 0; "parameter" for losses that work with either, which have
+    # `samples_per_class` images of a class, or shuffled batches where that is 0
     batches: str = "shuffled"
+    # {parameter of the loss, "*" for all others: its learning rate over the network's}
     lr_multipliers: Mapping[str, float] = field(default_factory=dict)
-    param_lrs: dict[str, float] = field(default_factory=dict)
+    param_lrs: dict[str, float] = field(default_factory=dict)  # the same, whatever the network's is
+    # {option of the loss: the parameter of the notebook that gives it, where the notebook has it}
     from_parameters: dict[str, str] = field(default_factory=dict)
+    # options of the loss for networks without pretrained weights, and for the one that is embedded
     from_scratch: Mapping[str, object] = field(default_factory=dict)
+    # {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0
     by_backbone: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)  # further ones of the RunSpec, such as clipping
+    # what a protocol's search varies, see `search.applied`; None: the method cannot be searched
     search_space: Mapping[str, Range] | None = None
+    # those of them, three at most, that the search of every method varies beside the network's learning rate; empty:
+    # all but `loss_lr`. In that search a rate that is stated over the network's follows it
     searched_params: tuple[str, ...] = ()
-    searched_as: str = ""
+    searched_as: str = ""  # the method whose search a variant takes; empty: its own
+    # {option of the loss: Setting} of a method of which the paper of the notebook says nothing. It documents; what a
+    # run takes is said by the other attributes. Of a paper's own methods see `Study.published`
     published: Mapping[str, Setting] = field(default_factory=dict)
     color: str = ""  # empty: figures take one of the palette by the method's name
     offered: bool = True  # whether notebook 01 tries it: not without labels, and not what needs more steps than a head
@@ -140,13 +136,9 @@ BASELINES: dict[str, Method] = {
 # not have, is the most like SOP.
 _TABLE_8 = "PFML, Table 8 (supp)"
 NETWORK_RECIPES: dict[str, dict[str, Setting]] = {
-    "cub": {"optimizer": Setting("adam", _TABLE_8), "weight_decay": Setting(5e-4, _TABLE_8)},
-    "cars": {"optimizer": Setting("adam", _TABLE_8), "weight_decay": Setting(1e-4, _TABLE_8)},
-    "sop": {
-        "optimizer": Setting("adam", _TABLE_8),
-        "weight_decay": Setting(5e-4, _TABLE_8),
-        "freeze_batchnorm": Setting(False, _TABLE_8),
-    },
+    "cub": _all_from(_TABLE_8, optimizer="adam", weight_decay=5e-4),
+    "cars": _all_from(_TABLE_8, optimizer="adam", weight_decay=1e-4),
+    "sop": _all_from(_TABLE_8, optimizer="adam", weight_decay=5e-4, freeze_batchnorm=False),
 }
 NETWORK_RECIPES["inshop"] = NETWORK_RECIPES["sop"]
 
@@ -154,9 +146,7 @@ NETWORK_RECIPES["inshop"] = NETWORK_RECIPES["sop"]
 def pick(records: Mapping[str, Method], names: Iterable[str]) -> list[Method]:
     """Methods by name; ValueError lists what exists."""
     names = list(names)
-    for name in names:
-        if name not in records:
-            raise ValueError(f"unknown method {name!r}; choose among {', '.join(records)}")
+    refuse_unknown("unknown method", names, records)
     return [records[name] for name in names]
 
 
@@ -172,9 +162,9 @@ def spec_of(
     """The run of one method under a notebook's parameters; setting: what the tables call this variant of the method;
     loss_options and changes, fields of the RunSpec, win over the method's and the parameters'. ValueError: an option
     that depends on the backbone is not known for this one."""
-    fields = merged(spec_layers(method, params))
-    options = merged(option_layers(method, params, changes.get("backbone", params.backbone)))
-    fields |= {"loss_options": options | dict(loss_options or {})} | changes
+    layers = spec_layers(method, params, changes.get("backbone"))
+    options = merged((who, fields.get("loss_options", {})) for who, fields in layers) | dict(loss_options or {})
+    fields = merged(layers) | {"loss_options": options} | changes
     return RunSpec(**fields, seed=seed, method=method.name, setting=setting)
 
 
@@ -183,49 +173,64 @@ Layers = list[tuple[str, dict[str, Any]]]
 PARAMETER, METHOD = "parameter", "method"  # a layer of the notebook's parameters, of the method's record
 
 
-def spec_layers(method: Method, params: Params) -> Layers:
-    layers = [(PARAMETER, params.spec_options())]
+def spec_layers(method: Method, params: Params, backbone: str | None = None) -> Layers:
+    """Who decides which fields of a method's runs; of "loss_options" each layer has some, and a later one wins.
+
+    ValueError where an option that depends on the backbone, None: the parameters', is not known for it.
+    """
+    layers: Layers = [(PARAMETER, params.spec_options())]
     if method.loss is None:
-        layers.append((METHOD, {"steps": None, "epochs": None, "embedding_size": None}))
-    elif params.weights == "imagenet":
+        return [*layers, (METHOD, {"loss": None, "steps": None, "epochs": None, "embedding_size": None})]
+    if params.weights == "imagenet":
         # a pretrained network starts with a frozen trunk and keeps its BatchNorm, as in the code of ProxyAnchor
         layers.append(("pretrained network", {"freeze_batchnorm": True}))
         layers.append((PARAMETER, {"warmup_epochs": params.warmup_epochs}))
-    if method.loss is not None and params.train_from and params.weights != "none":
+    if params.train_from and params.weights != "none":
         # a tail sees the centre crop and its mirror image; images that are taken as they are may have no mirror image
         views = {"cached_views": 2} if params.train_from != "head" and params.image_size else {}
         layers.append((PARAMETER, {"train_from": params.train_from} | views))
-    if params.profile == "paper" and method.loss is not None:
+    said: Mapping[str, Setting] = {}
+    if params.profile == "paper":
+        said = {n: setting for n, setting in params.published(method.name).items() if setting != NOT_REPORTED}
         recipe = NETWORK_RECIPES[benchmark_of(params.dataset)]
         layers += [(f"paper: {setting.source}", {name: setting.value}) for name, setting in recipe.items()]
     wanted = params.samples_per_class
     per_class = {"shuffled": None, "pairs": wanted or 4, "parameter": wanted or None}[method.batches]
     layers.append((PARAMETER if wanted and method.batches != "shuffled" else METHOD, {"samples_per_class": per_class}))
     rates = {name: factor * params.lr for name, factor in method.lr_multipliers.items()} | method.param_lrs
-    rates |= {name: setting.value for name, setting in _recipe(method, params, "loss_lr.").items()}
-    layers.append((METHOD, {"loss": method.loss, "loss_lr": rates} | method.fields))
-    for source, chosen in search_layers(method, params):
-        if lr := chosen.get("lr"):
-            head = merged(layers).get("head_lr")
-            faster = {name: times(rates[name], lr / params.lr) for name in method.lr_multipliers}
-            decided = {"lr": lr} | ({"head_lr": times(head, lr / params.lr)} if head else {})
-            if "epochs" in chosen:
-                decided["epochs"] = chosen["epochs"]
-            layers.append((source, decided | ({"loss_lr": rates | faster} if faster else {})))
-    return layers
-
-
-def search_layers(method: Method, params: Params) -> Layers:
-    """What a committed search found for a method under these parameters, but for what the reader gives; at most one:
-    `lr` of the network, `epochs`, and options of the loss."""
-    search = params.searches().get(method.name)
-    if search is None or search["begun"]["spec"].get("loss") != method.loss:
-        return []
+    for name, setting in said.items():
+        if name.startswith("loss_lr."):
+            rates[name.removeprefix("loss_lr.")] = setting.value
+    own = {"loss": method.loss, "loss_lr": rates, "loss_options": dict(method.options)}
+    layers.append((METHOD, own | method.fields))
+    for name, setting in said.items():
+        if name.startswith("loss."):
+            layers.append((f"paper: {setting.source}", {"loss_options": {name.removeprefix("loss."): setting.value}}))
+    if params.weights in ("none", "symbols"):
+        layers.append(("small network", {"loss_options": dict(method.from_scratch)}))
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
-    given |= {"lr": "lr", "epochs": "epochs"}
-    kept = {name: v for name, v in search["found"]["options"].items() if given.get(name) not in params.changed}
-    where, runs = search["conditions"], sum(len(trial["scores"]) for trial in search["trials"])
-    return [(f"search, {runs} runs, {where['dataset']}, {where['train_from'] or 'whole network'}", kept)]
+    layers.append((PARAMETER, {"loss_options": {option: getattr(params, name) for option, name in given.items()}}))
+    search = params.searches().get(method.name)
+    if search and search["begun"]["spec"].get("loss") == method.loss:  # but for what the reader gives
+        given |= {"lr": "lr", "epochs": "epochs"}
+        found = {name: v for name, v in search["found"]["options"].items() if given.get(name) not in params.changed}
+        lr, epochs = found.pop("lr", None), found.pop("epochs", None)
+        decided: dict[str, Any] = {"loss_options": found}
+        if lr:
+            factor, head = lr / params.lr, merged(layers).get("head_lr")
+            faster = {name: times(rates[name], factor) for name in method.lr_multipliers}
+            rate = {"lr": lr, "head_lr": head and times(head, factor), "loss_lr": faster and rates | faster}
+            decided |= {name: value for name, value in (rate | {"epochs": epochs}).items() if value}
+        where, runs = search["conditions"], sum(len(trial["scores"]) for trial in search["trials"])
+        layers.append((f"search, {runs} runs, {where['dataset']}, {where['train_from'] or 'whole network'}", decided))
+    options = merged((who, fields.get("loss_options", {})) for who, fields in layers)
+    backbone = backbone or params.backbone
+    for option, known in method.by_backbone.items():
+        if not options.get(option):
+            if backbone not in known:
+                raise ValueError(f"{option} is known for {', '.join(known)} and not for {backbone}; give one")
+            layers.append((f"backbone {backbone}", {"loss_options": {option: known[backbone]}}))
+    return layers
 
 
 def ranges_of(method: Method) -> Mapping[str, Range]:
@@ -239,39 +244,6 @@ def searched_ranges(method: Method) -> dict[str, Range]:
     """What the search of every method varies."""
     ranges = ranges_of(method)
     return NETWORK_LR | {n: ranges[n] for n in method.searched_params or [n for n in ranges if n != "loss_lr"]}
-
-
-def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
-    """The published settings of a method's loss at the profile paper whose names start so, without the prefix."""
-    if params.profile != "paper" or method.loss is None:
-        return {}
-    record = params.published(method.name)
-    return {
-        name.removeprefix(prefix): setting
-        for name, setting in record.items()
-        if name.startswith(prefix) and setting != NOT_REPORTED
-    }
-
-
-def option_layers(method: Method, params: Params, backbone: str) -> Layers:
-    """The options of the loss; ValueError where one that depends on the backbone is not known for it."""
-    layers: Layers = [(METHOD, dict(method.options))]
-    layers += [
-        (f"paper: {setting.source}", {name: setting.value})
-        for name, setting in _recipe(method, params, "loss.").items()
-    ]
-    if params.weights in ("none", "symbols"):
-        layers.append(("small network", dict(method.from_scratch)))
-    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
-    layers.append((PARAMETER, {option: getattr(params, name) for option, name in given.items()}))
-    for source, chosen in search_layers(method, params):
-        layers.append((source, {name: value for name, value in chosen.items() if name not in ("lr", "epochs")}))
-    for option, known in method.by_backbone.items():
-        if not merged(layers).get(option):
-            if backbone not in known:
-                raise ValueError(f"{option} is known for {', '.join(known)} and not for {backbone}; give one")
-            layers.append((f"backbone {backbone}", {option: known[backbone]}))
-    return layers
 
 
 def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = None, **how: Any) -> list[RunSpec]:

@@ -13,20 +13,18 @@ import json
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, create_model, field_validator
 
+from experiments.checks import STRICT, Count, Number, Positive, Whole, checked, refuse_unknown
 from experiments.datasets.manifests import is_own
 from experiments.profiles import BY_NETWORK, RECIPES, recipe_of
+from experiments.training import protocols, search
 
 INJECTED = "# Parameters"  # how the cell begins that papermill adds
 CLOSE = 0.8  # the similarity of two names, see difflib, from which on one is taken for a misspelling of the other
 
-Whole = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(gt=0)]
-Number = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
 MAY_BE_EMPTY = "may be empty"  # annotates a list that may have no item
 
 
@@ -78,7 +76,7 @@ class Params(BaseModel):
     torch_compile: True compiles the network.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = STRICT
 
     profile: str = "quick"
     dataset: str
@@ -115,22 +113,17 @@ class Params(BaseModel):
     @classmethod
     def _listed(cls, value: Any, info: ValidationInfo) -> Any:
         """The items of a list parameter; papermill's -p knows no lists: there "PFML,ProxyAnchor" stands for two."""
-        wanted = cls.model_fields[info.field_name or ""].annotation
-        if typing.get_origin(wanted) is not tuple or not isinstance(value, list | tuple | str | int | float):
-            return value
-        if not isinstance(value, str):
-            return tuple(value) if isinstance(value, list | tuple) else (value,)
-        texts = [text.strip(" '\"") for text in value.strip("[]").split(",")] if value.strip("[]") else []
-        return tuple(texts if typing.get_args(wanted)[0] is str else map(_number, texts))
-
-    @field_validator("*")
-    @classmethod
-    def _distinct(cls, value: Any, info: ValidationInfo) -> Any:
         name = info.field_name or ""
-        empty = value == () and MAY_BE_EMPTY not in cls.model_fields[name].metadata
-        if isinstance(value, tuple) and (empty or len(set(value)) < len(value)):
-            raise ValueError(f"{name} must have at least one item and none twice, got {list(value)}")
-        return value
+        wanted = cls.model_fields[name]
+        if typing.get_origin(wanted.annotation) is not tuple or not isinstance(value, list | tuple | str | int | float):
+            return value
+        if isinstance(value, str):
+            texts = [text.strip(" '\"") for text in value.strip("[]").split(",")] if value.strip("[]") else []
+            value = texts if typing.get_args(wanted.annotation)[0] is str else [_number(text) for text in texts]
+        items = tuple(value) if isinstance(value, list | tuple) else (value,)
+        if any(items.count(item) > 1 for item in items) or not (items or MAY_BE_EMPTY in wanted.metadata):
+            raise ValueError(f"{name} must have at least one item and none twice, got {list(items)}")
+        return items
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -153,25 +146,13 @@ class Params(BaseModel):
         return f"<table><thead><tr><th>parameter</th><th>resolved value</th></tr></thead><tbody>{rows}</tbody></table>"
 
     def spec_options(self) -> dict[str, Any]:
+        """The fields of a RunSpec that the parameters decide; 0 stands for None there."""
+        as_given = ("dataset", "backbone", "embedding_size", "original_images", "batch_size", "lr", "precision")
+        or_none = ("image_size", "test_resize", "steps", "epochs", "threads")
+        fields = {name: getattr(self, name) for name in as_given} | {n: getattr(self, n) or None for n in or_none}
+        fields |= {"weights": None if self.weights == "none" else self.weights, "compile": self.torch_compile}
         interval = {"eval_every": None, "eval_every_epochs": self.eval_every_epochs} if self.eval_every_epochs else {}
-        return {
-            "dataset": self.dataset,
-            "backbone": self.backbone,
-            "weights": None if self.weights == "none" else self.weights,
-            "embedding_size": self.embedding_size,
-            "image_size": self.image_size or None,
-            "test_resize": self.test_resize or None,
-            "original_images": self.original_images,
-            "steps": self.steps or None,
-            "epochs": self.epochs or None,
-            "batch_size": self.batch_size,
-            "lr": self.lr,
-            "threads": self.threads or None,
-            "precision": self.precision,
-            "compile": self.torch_compile,
-            **self.fixed,
-            **interval,
-        }
+        return fields | dict(self.fixed) | interval
 
     def conditions(self) -> dict[str, Any]:
         """What the search of a method belongs to beside the method: the data, the network, what of it is trained, the
@@ -197,8 +178,6 @@ class Params(BaseModel):
     def searches(self) -> dict[str, dict[str, Any]]:
         """The committed searches whose results the runs take, by method: at the profile small, unless the notebook
         searches itself or images are the reader's own."""
-        from experiments.training import search
-
         taken = self.takes_searches and not search_trials_of(self)
         if self.profile != "small" or not taken or is_own(self.dataset):
             return {}
@@ -228,15 +207,11 @@ def search_trials_of(params: Params) -> int:
 def resolve(study: Any, given: Mapping[str, Any]) -> Any:
     """The parameters of a `Study` from names and values, checked and resolved, see `Study.from_cell`."""
     defaults = study.params.defaults()
-    for name in given:
-        if name not in defaults:
-            close = difflib.get_close_matches(name, defaults, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            raise ValueError(f"{study.name} has no parameter {name!r}{hint} It takes: {', '.join(defaults)}")
+    refuse_unknown(f"{study.name} has no parameter", given, defaults)
     if "weights" in given and given["weights"] is None:  # as papermill reads -p weights None
         given = {**given, "weights": "none"}
     given = {n: tuple(value) if isinstance(value, list) else value for n, value in given.items() if value is not None}
-    _validated(study.params, given, whole=False)
+    checked(study.params, given, whole=False)
     profile = given.get("profile", "quick")
     choice: dict[str, Any] = {name: given[name] for name in ("dataset", "protocol") if name in given}
     layers = _layers(study, given)
@@ -247,9 +222,7 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
         values["steps"] = 0
     if given.get("steps") and "epochs" not in given:
         values["epochs"] = 0
-    if missing := [name for name, default in defaults.items() if default is None and name not in values]:
-        raise ValueError(f"{study.name}: profile {profile!r} gives no value for {', '.join(missing)}")
-    params = _validated(study.params, values)
+    params = checked(study.params, values)
     _refuse_nonsense(study, params)
     # dataset, network and protocol are compared with the profile's, the others with what the profile means for these
     standard = defaults | merged(_layers(study, {"profile": profile}).items())
@@ -274,20 +247,16 @@ def resolve(study: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    from experiments.training import protocols
-
     profile = given.get("profile", "quick")
-    notebook: dict[str, Any] = {}
-    for table in (study.shared, study.profiles):
-        notebook |= {**table.get("*", {}), **table.get(profile, {})}
+    tables = (study.shared, study.profiles)
+    notebook = merged((key, table.get(key, {})) for table in tables for key in ("*", profile))
     dataset = given.get("dataset") or notebook.get("dataset") or next(iter(RECIPES.get(profile, {})), "")
     protocol: dict[str, Any] = {}
     if "protocol" in study.params.model_fields:
         name = given.get("protocol") or notebook.get("protocol", "conventional")
         protocol = {"protocol": name, "search_trials": 0}
-        settings = protocols.published_settings(name, dataset, given.get("backbone"))
         if profile == "paper":  # its published settings, else only its name
-            found = protocols.find(name)
+            found, settings = protocols.find(name), protocols.published_settings(name, dataset, given.get("backbone"))
             protocol |= {"seeds": found.repeats, "search_trials": found.trials}
             known = {key: value for key, value in settings.items() if key in recipe_of("paper", dataset)}
             protocol |= {key: 0 if value is None else value for key, value in known.items()}
@@ -309,11 +278,7 @@ def merged(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def _refuse_nonsense(study: Any, params: Params) -> None:
-    from experiments.networks import backbones
-    from experiments.training import protocols
-
-    if bool(params.steps) == bool(params.epochs):
-        raise ValueError(f"give one of steps and epochs, the other 0, got steps={params.steps}, epochs={params.epochs}")
+    """ValueError for what makes no sense in this study; whatever a run refuses is said where it is specified."""
     for name, levels in study.references.items():
         there = getattr(params, name)
         levels = [getattr(params, level) if isinstance(level, str) else level for level in levels]
@@ -321,7 +286,6 @@ def _refuse_nonsense(study: Any, params: Params) -> None:
             raise ValueError(
                 f"{name} must have {lacking[0]:g}, which other levels are compared with, got {list(there)}; add it"
             )
-    backbones.weights_file(params.backbone, None if params.weights == "none" else params.weights)
     folds = protocols.find(protocol_of(params)).folds
     if study.one_network and folds:
         alone = [name for name, protocol in protocols.PROTOCOLS.items() if not protocol.folds]
@@ -333,33 +297,6 @@ def _refuse_nonsense(study: Any, params: Params) -> None:
         protocols.with_folds(protocol_of(params))
 
 
-TYPES = {"int_type": "int", "float_type": "float", "string_type": "str", "bool_type": "bool", "tuple_type": "list"}
-
-
-def _validated(model: type[Params], values: Mapping[str, Any], whole: bool = True) -> Params:
-    """The model of these values; the first that is wrong is an error by name. Not whole: values may be missing."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as invalid:
-        wrong = next((error for error in invalid.errors() if whole or error["type"] != "missing"), None)
-    if wrong is None:
-        return model.model_construct()
-    if wrong["type"] in ("value_error", "assertion_error"):
-        raise wrong["ctx"]["error"]
-    parameter, value = str(wrong["loc"][0]), wrong["input"]
-    item = [f"[{place}]" for place in wrong["loc"][1:] if isinstance(place, int)]
-    if wrong["type"] in ("greater_than", "greater_than_equal", "finite_number"):
-        least = "greater than 0" if "Gt(gt=0)" in repr(model.model_fields[parameter]) else "at least 0"
-        raise ValueError(f"{parameter} must be finite and {least}, got {value}")
-    remedy = " (YAML reads 1e-5 as a string: write 1.0e-5)" if _number(value) is not value else ""
-    if item:
-        remedy += f"; papermill takes a list as -p {parameter} A,B or as -y '{parameter}: [A, B]'"
-    wanted = TYPES.get(wrong["type"], wrong["msg"])
-    raise TypeError(
-        f"parameter {parameter}{''.join(item)} must be {wanted}, got {value!r} of type {type(value).__name__}{remedy}"
-    )
-
-
 def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
     """A file's stem that names a notebook and its changed parameters: "10_pfml_retrieval--seeds=5,steps=600"; the end
     is a digest where it would exceed the 255 bytes that file systems allow."""
@@ -367,11 +304,7 @@ def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
     stem = f"{notebook}--{changed}" if changed else notebook
     if len(stem.encode()) <= 200:
         return stem
-    return f"{stem.encode()[:180].decode(errors='ignore')}~{_digest(stem, 16)}"
-
-
-def _digest(text: str, length: int) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    return f"{stem.encode()[:180].decode(errors='ignore')}~{hashlib.sha256(stem.encode()).hexdigest()[:16]}"
 
 
 def of_cell(namespace: Mapping[str, typing.Any], parameters: Collection[str]) -> dict[str, typing.Any]:
@@ -382,21 +315,20 @@ def of_cell(namespace: Mapping[str, typing.Any], parameters: Collection[str]) ->
     `parameters` nor something close to one are left out, unless papermill injected them.
     """
     history = namespace.get("In") or []
-    cells = [n for n, cell in enumerate(history) if "profile" in _assigned(cell) and not cell.startswith(INJECTED)]
+    own = [n for n, cell in enumerate(history) if "profile" in _assigned(cell) and not cell.startswith(INJECTED)]
     injected: set[str] = set()
-    if cells:
-        behind = itertools.takewhile(lambda cell: "from_cell" not in cell, history[cells[-1] + 1 :])
-        said = [history[cells[-1]], *behind]
-        names = set().union(*map(_assigned, said))
-        injected = injected.union(*(_assigned(cell) for cell in said if cell.startswith(INJECTED)))
+    if own:
+        behind = itertools.takewhile(lambda cell: "from_cell" not in cell, history[own[-1] + 1 :])
+        cells = [history[own[-1]], *behind]
+        injected = injected.union(*(_assigned(cell) for cell in cells if cell.startswith(INJECTED)))
+        names = injected.union(*map(_assigned, cells))
     else:
         plain = bool | int | float | str | list | tuple | dict | None
         names = {name for name, value in namespace.items() if isinstance(value, plain)}
-    known = {*parameters, *injected}
     return {
         name: namespace[name]
         for name in sorted(names & namespace.keys())
-        if name in known or difflib.get_close_matches(name, parameters, 1, CLOSE)
+        if name in parameters or name in injected or difflib.get_close_matches(name, parameters, 1, CLOSE)
     }
 
 
@@ -412,7 +344,8 @@ def _assigned(source: str) -> set[str]:
 def _word(value: typing.Any) -> str:
     """A value as a part of a file name; of a path only the last component is legible, a digest stands for the rest."""
     if isinstance(value, str) and is_own(value):
-        return f"{_word(PurePath(value.partition(':')[2]).name[:40])}-{_digest(value, 8)}"
+        digest = hashlib.sha256(value.encode()).hexdigest()[:8]
+        return f"{_word(PurePath(value.partition(':')[2]).name[:40])}-{digest}"
     if isinstance(value, list | tuple):  # whose items may hold the sign that joins them
         text = "+".join(str(item).replace("+", "-plus-") for item in value)
     else:

@@ -6,68 +6,39 @@ A notebook changes them in the `profiles` of its `Study`.
 from typing import Any
 
 from experiments.analysis.claims import PLANNED_OF
+from experiments.checks import refuse_unknown
 from experiments.datasets.manifests import is_own
 
+# What all recipes have, but where they say otherwise
+_COMMON: dict[str, Any] = {"image_size": 0, "test_resize": 0, "samples_per_class": 4, "epochs": 0}
+_COMMON |= {"warmup_epochs": 0.0, "batch_size": 100, "threads": 1}
 # What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
 # RunSpec that are no notebook parameters, `searched` the budget of the searches where it is not that of the runs.
+_GLYPHS = {
+    "backbone": "conv4",
+    "weights": "symbols",  # training begins at a pretrained network, as in the papers
+    "embedding_size": 64,
+    "train_from": "head",  # a run takes half a second
+}
+_CUB_SUBSET = {
+    "backbone": "squeezenet1_1",
+    "weights": "imagenet",
+    "embedding_size": 128,
+    "train_from": "fire6",  # what lies below is computed once: a third of the time, and as good
+    "image_size": 128,
+    "test_resize": 144,
+    "steps": 150,  # a third more gives no loss 0.6 points of validation MAP@R or R@1 (results/README.md)
+    "searched": {"steps": 100, "epochs": 0},  # where MAP@R, by which trials are judged, has come to its end
+    # a new head on a pretrained trunk has three epochs to learn in: it learns faster, and crops are mild
+    "fixed": {"head_lr": 1e-3, "crop_scale": (0.5, 1.0)},
+}
+_CUB = {"backbone": "resnet50.tv_in1k", "weights": "imagenet", "embedding_size": 512, "train_from": ""}
+_CUB |= {"image_size": 224, "test_resize": 256, "samples_per_class": 0, "warmup_epochs": 1.0}
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
-    "quick": {
-        "glyphs": {
-            "backbone": "conv4",
-            "weights": "symbols",  # training begins at a pretrained network, as in the papers
-            "embedding_size": 64,
-            "train_from": "head",  # a run takes half a second
-            "image_size": 0,
-            "test_resize": 0,
-            "samples_per_class": 4,
-            "steps": 50,
-            "epochs": 0,
-            "warmup_epochs": 0.0,
-            "batch_size": 100,
-            "lr": 1e-3,
-            "seeds": 1,
-            "threads": 1,
-        },
-    },
-    "small": {
-        "cub-subset": {
-            "backbone": "squeezenet1_1",
-            "weights": "imagenet",
-            "embedding_size": 128,
-            "train_from": "fire6",  # what lies below is computed once: a third of the time, and as good
-            "image_size": 128,
-            "test_resize": 144,
-            "samples_per_class": 4,
-            "steps": 150,  # a third more gives no loss 0.6 points of validation MAP@R or R@1 (results/README.md)
-            "searched": {"steps": 100, "epochs": 0},  # where MAP@R, by which trials are judged, has come to its end
-            "epochs": 0,
-            "warmup_epochs": 0.0,
-            "batch_size": 100,
-            "lr": 1e-4,
-            "seeds": 10,
-            "threads": 1,  # runs side by side use all cores, and one with two threads takes more of both
-            # a new head on a pretrained trunk has three epochs to learn in: it learns faster, and crops are mild
-            "fixed": {"head_lr": 1e-3, "crop_scale": (0.5, 1.0)},
-        },
-    },
-    "paper": {
-        "cub": {
-            "backbone": "resnet50.tv_in1k",
-            "weights": "imagenet",
-            "embedding_size": 512,
-            "train_from": "",
-            "image_size": 224,
-            "test_resize": 256,
-            "samples_per_class": 0,
-            "steps": 0,
-            "epochs": 200,
-            "warmup_epochs": 1.0,
-            "batch_size": 100,
-            "lr": 1e-4,
-            "seeds": 5,
-            "threads": 0,
-        },
-    },
+    "quick": {"glyphs": _COMMON | _GLYPHS | {"steps": 50, "lr": 1e-3, "seeds": 1}},
+    # runs side by side use all cores, and one with two threads takes more of both
+    "small": {"cub-subset": _COMMON | _CUB_SUBSET | {"lr": 1e-4, "seeds": 10}},
+    "paper": {"cub": _COMMON | _CUB | {"steps": 0, "epochs": 200, "lr": 1e-4, "seeds": 5, "threads": 0}},
 }
 RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
 RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
@@ -104,8 +75,7 @@ OWN_RECIPES: dict[str, dict[str, Any]] = {
 
 def recipe_of(profile: str, dataset: str, backbone: str | None = None) -> dict[str, Any]:
     """What a profile means for a data set, and for a network if one is named; ValueError lists what there is."""
-    if profile not in RECIPES:
-        raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(RECIPES)}")
+    refuse_unknown("unknown profile", [profile], RECIPES)
     if is_own(dataset):
         return OWN_RECIPES[profile]
     if dataset not in RECIPES[profile]:

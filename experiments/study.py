@@ -2,6 +2,7 @@
 methods the cells of the notebook call."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,50 +27,41 @@ def _rounded(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Study:
-    """The work of one notebook.
+    """The work of one notebook."""
 
-    name: of its notebook.
-    params: the model of its parameters.
-    specs: its parameters -> the RunSpecs it trains, in the order of its tables.
-    tabulate: (its finished runs in that order, its parameters) -> the tidy table it saves; None: the rows of the runs,
-        and below them what `measures` finds on each.
-    measures: (a finished run, its parameters) -> what is measured on its weights alone, rows that the table holds too.
-    claims: all tests of its paper's claims by claim id; none where it settles none.
-    ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
-    paper: the id of its paper.
-    profiles: what it has otherwise than the recipes of profiles.py, {profile, "*" for all: {parameter: value}}.
-    shared: the same of all notebooks of its paper; `profiles` win.
-    decides: (`params.Choice`) -> the parameters that the data set decides.
-    published: (parameters, method, setting) -> what the paper says of these runs, {name: methods.Setting}. A name is a
-        field of the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes its options
-        and rates from here; the fields are decided for all methods alike, and only compared by `config`.
-    deviations: what the runs of the profile paper have otherwise than the print, for `config`.
-    references: {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and
-        figures compare with them}.
-    one_network: whether it measures the one network that a seed trains, so that no protocol with folds will do.
-    takes_searches: whether its runs take what committed searches found; False: it is about the published settings.
-    own_search: whether it searches a loss that is not committed, so that `tune` leaves it out.
-    saves: whether it saves a table; False: it reads what others left in results/, so the workflow executes it after
-        these are published.
-    """
-
-    name: str
-    params: type[Params]
+    name: str  # of its notebook
+    params: type[Params]  # the model of its parameters
+    # its parameters -> the RunSpecs it trains, in the order of its tables
     specs: Callable[..., list[RunSpec]] = lambda params: []
+    # (its finished runs in that order, its parameters) -> the tidy table it saves; None: the rows of the runs, and
+    # below them what `measures` finds on each
     tabulate: Callable[..., pd.DataFrame] | None = None
+    # (a finished run, its parameters) -> what is measured on its weights alone, rows that the table holds too
     measures: Callable[..., list] = lambda run, params: []
+    # all tests of its paper's claims by claim id; none where it settles none
     claims: Mapping[str, ClaimTest] = field(default_factory=dict)
+    # (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs
     ratios: Callable[..., pd.DataFrame] | None = None
-    paper: str = "together"
+    paper: str = "together"  # its id
+    # what it has otherwise than the recipes of profiles.py, {profile, "*" for all: {parameter: value}}
     profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # the same of all notebooks of its paper; `profiles` win
     shared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # (`params.Choice`) -> the parameters that the data set decides
     decides: Callable[[Choice], dict[str, Any]] = lambda choice: {}
+    # (parameters, method, setting) -> what the paper says of these runs, {name: methods.Setting}. A name is a field of
+    # the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes its options and rates
+    # from here; the fields are decided for all methods alike, and only compared by `config`
     published: Callable[..., Mapping[str, Any]] = lambda *run: {}
-    deviations: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()  # what the runs of the profile paper have otherwise than the print, for `config`
+    # {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and figures
+    # compare with them}
     references: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)
-    one_network: bool = False
+    one_network: bool = False  # whether it measures the one network that a seed trains, so no protocol with folds does
+    # whether its runs take what committed searches found; False: it is about the published settings
     takes_searches: bool = True
-    own_search: bool = False
+    own_search: bool = False  # whether it searches a loss that is not committed, so that `tune` leaves it out
+    # whether it saves a table; False: it reads what others left in results/, and the workflow executes it after these
     saves: bool = True
 
     @property
@@ -121,12 +113,10 @@ class Study:
         entry = entries[0]
         here, paper = self.params_of(entry), self.configured({"profile": "paper"})
         epochs = getattr(paper, "epochs", 0)
-        rows = dict.fromkeys(("data", "network", "budget", "seeds"), ("", ""))
-        ours = dict(zip(rows, entry.plain_words))
-        theirs = {"data": stored.data_in_words(paper.dataset), "network": paper.backbone}
-        theirs["seeds"] = f"{paper.seeds} seeds"
-        theirs["budget"] = f"{epochs} epochs" if epochs else "until the validation score no longer rises"
-        rows = {name: (ours.get(name, ""), theirs.get(name, "")) for name in rows}
+        budget = f"{epochs} epochs" if epochs else "until the validation score no longer rises"
+        theirs = (stored.data_in_words(paper.dataset), paper.backbone, budget, f"{paper.seeds} seeds")
+        both = itertools.zip_longest(entry.plain_words, theirs, fillvalue="")
+        rows = dict(zip(("data", "network", "budget", "seeds"), both))
         own = [spec for spec in self.specs_untrained(here) if spec.loss and spec.method not in BASELINES]
         own = [spec for spec in own if spec.method == own[0].method]
         own = [spec for spec in own if not spec.setting] or own

@@ -89,7 +89,7 @@ def course(run: RunResult) -> dict[str, float]:
 
 @measurement("ccp.rounds")
 def solved(run: RunResult) -> list[list[float]] | None:
-    """Rows of `Solved.COLUMNS`, one for each finished problem of a run; None for a run without CCP."""
+    """Rows of `chance_constrained.COLUMNS`, one for each finished problem of a run; None for a run without CCP."""
     from safetensors.torch import load_file
 
     path = run.folder / "solved.safetensors"

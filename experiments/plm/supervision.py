@@ -16,7 +16,6 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
-from experiments import clusters
 from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS
@@ -24,6 +23,7 @@ from experiments.params import Count, Number, Whole, parameters
 from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
 from experiments.training import records
+from experiments.training.algorithms import pseudo_labels as clusters
 from experiments.training.protocols import Scored
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult

@@ -15,8 +15,8 @@ from experiments.params import Params, search_trials_of
 from experiments.profiles import benchmark_of
 from experiments.report import catalogue
 from experiments.study import Study
+from experiments.training.loop import Schedule
 from experiments.training.spec import RunSpec
-from experiments.training.state import Schedule
 
 # Training images per second of one A100 with 80 GB, for every network: ResNet-50, 224 pixels, TF32, as NVIDIA's
 # DeepLearningExamples print it, PyTorch/Classification/ConvNets/resnet50v1.5/README.md, "Training performance"

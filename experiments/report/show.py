@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments import papers
 from experiments.files import repository_root
-from experiments.methods import PARAMETER, Layers, option_layers, spec_layers, spec_of
+from experiments.methods import PARAMETER, Layers, spec_layers, spec_of
 from experiments.params import Params
 from experiments.study import Study
 from experiments.training import protocols
@@ -61,7 +61,6 @@ def settings(study: Study, spec: RunSpec, params: Params) -> dict[str, tuple[obj
             how: dict[str, Any] = {"published": params.profile == "paper", "keep": params.spec_options()}
             decided = protocols.decided(spec_of(method, params, spec.seed), spec.protocol, **how)
             layers.append((f"protocol {spec.protocol}", decided))
-        layers += [(who, {"loss_options": layer}) for who, layer in option_layers(method, params, params.backbone)]
         given |= {f"loss.{option}": name for option, name in method.from_parameters.items()}
         printed = printed or method.published  # else the method's own
     known = {name: (value, who) for who, layer in layers for name, value in _flat(layer).items()}

@@ -4,7 +4,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from dmlrepro import losses
+from experiments.checks import refuse_unknown
 from experiments.training.seeds import derive_seed
 
 OPTIMIZERS: dict[str, functools.partial] = {
@@ -28,8 +29,7 @@ def loss_builder(name: str) -> Callable:
     """
     module_name, _, attribute = name.partition(".")
     known = {module.name for module in pkgutil.iter_modules(losses.__path__)} - {"checks", "recommended"} | {"own"}
-    if module_name not in known:
-        raise ValueError(f"unknown loss {name!r}: losses live in the modules {', '.join(sorted(known))}")
+    refuse_unknown(f"loss {name!r}: unknown module", [module_name], sorted(known))
     own = "experiments.training.own_loss"
     module = importlib.import_module(own if module_name == "own" else f"dmlrepro.losses.{module_name}")
     builders = {}
@@ -38,8 +38,7 @@ def loss_builder(name: str) -> Callable:
         public = not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
         if public and isinstance(made, type) and issubclass(made, nn.Module):
             builders[key] = value
-    if attribute not in builders:
-        raise ValueError(f"unknown loss {name!r}: {module_name} has {', '.join(sorted(builders))}")
+    refuse_unknown(f"{module_name} has no loss", [attribute], sorted(builders))
     return builders[attribute]
 
 
@@ -50,9 +49,8 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
     """
     builder, options = loss_builder(spec.loss), dict(spec.loss_options)
     accepted = inspect.signature(builder).parameters
-    unknown = set(options) - set(accepted)
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        raise ValueError(f"loss {spec.loss} has no option {sorted(unknown)}; it takes {sorted(accepted)}")
+    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        refuse_unknown(f"loss {spec.loss} has no option", options, accepted)
     sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(spec.seed, "loss"))
@@ -62,15 +60,9 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
             raise ValueError(f"loss {spec.loss} refuses its options {options}: {error}") from error
 
 
-def algorithm_builder(name: str, options: Mapping[str, Any]) -> Any:
-    """The class `Algorithm` of training/algorithms/<name>.py; ValueError on an unknown name or a bad option."""
+@functools.cache
+def algorithm_module(name: str) -> Any:
+    """training/algorithms/<name>.py, which has `Algorithm` and its `Options`; ValueError lists what exists."""
     known = sorted(path.stem for path in (Path(__file__).parent / "algorithms").glob("[a-z]*.py"))
-    if name not in known:
-        raise ValueError(f"unknown algorithm {name!r}; choose one of {', '.join(known)}")
-    builder = importlib.import_module(f"experiments.training.algorithms.{name}").Algorithm
-    parameters = inspect.signature(builder).parameters.items()
-    accepted = {key: p.default for key, p in parameters if p.kind is p.KEYWORD_ONLY}
-    if unknown := sorted(set(options) - set(accepted)):
-        raise ValueError(f"algorithm {name!r} has no option {', '.join(unknown)}; it takes {list(accepted)}")
-    builder.check(**{**accepted, **options})
-    return builder
+    refuse_unknown("unknown algorithm", [name], known)
+    return importlib.import_module(f"experiments.training.algorithms.{name}")

@@ -8,49 +8,167 @@ resumed is the run that was not.
 import itertools
 import math
 import time
+import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import LEAST_NORM
+from dmlrepro.retrieval import MEASURES
 from experiments import variables
-from experiments.files import quarantine
+from experiments.files import atomic_write, quarantine
 from experiments.networks import backbones
 from experiments.networks.backbones import Network
 from experiments.progress import reporter
 from experiments.training import activations, batches, inference
-from experiments.training.builders import OPTIMIZERS, algorithm_builder
+from experiments.training.algorithms.supervised import Algorithm
+from experiments.training.builders import OPTIMIZERS, algorithm_module
 from experiments.training.device import device_for_training, replayed, reuse_freed_memory
 from experiments.training.spec import RunSpec
-from experiments.training.state import Schedule, State, copied, is_spent, monitored
 
 CHECKPOINT_SECONDS = 300.0  # between two checkpoints, unless DMLREPRO_CHECKPOINT_SECONDS says otherwise
+CHECKPOINTED = ("step", "terms", "history", "best")
 Evaluation = tuple[list[dict], dict[str, Tensor]]  # rows, and embeddings by network, see `inference.evaluate`
 
 
 @dataclass
 class Outcome:
-    """What a run leaves behind. Embeddings and states are those of the last step, or of the best with restore_best.
+    """What a run leaves behind. Embeddings and states are those of the last step, or of the best with restore_best."""
 
-    rows: list of {selection, step, metric, value}; recalls and precisions are fractions. Rows of a further network that
-        the algorithm evaluates have its name as `network`.
-    losses: (steps,) float32, the training loss of every step.
-    terms: {name: (steps,) float32}, the terms that add up to it, 0 where one was missing; empty if there is only one.
-    embeddings: {network name: (N, D)} raw embeddings of the test images, in manifest order; the main one is named "".
-    states: state dicts of the algorithm's modules, `network` and `loss` among them.
-    cost: {seconds, steps_per_second}, on a GPU also gpu_gigabytes; never part of a deterministic table.
-    """
-
+    # {selection, step, metric, value}; recalls and precisions are fractions. Rows of a further network that the
+    # algorithm evaluates have its name as `network`
     rows: list[dict]
-    losses: Tensor
+    losses: Tensor  # (steps,) float32, the training loss of every step
+    # {name: (steps,) float32}, the terms that add up to it, 0 where one was missing; empty if there is only one
     terms: dict[str, Tensor]
+    # {network name: (N, D)} raw embeddings of the test images, in manifest order; the main one is named ""
     embeddings: dict[str, Tensor]
+    # state dicts of the algorithm's modules, `network` and `loss` among them, and what else it records
     states: dict[str, dict[str, Tensor]]
-    cost: dict[str, float]
+    cost: dict[str, float]  # seconds, steps_per_second, on a GPU gpu_gigabytes; never part of a deterministic table
+
+
+class Schedule:
+    """Which step has which learning rate, and after which there is an evaluation; epochs become steps here."""
+
+    def __init__(self, spec: RunSpec, steps_per_epoch: int):
+        def steps(epochs: float | None) -> int:
+            return round((epochs or 0) * steps_per_epoch)
+
+        self.total = spec.steps if spec.steps is not None else steps(spec.epochs)
+        self.warmup = steps(spec.warmup_epochs)
+        self.drops, self.drop = [steps(epochs) for epochs in spec.lr_drop_epochs], spec.lr_drop
+        self.eval_every = spec.eval_every or (spec.eval_every_epochs and max(steps(spec.eval_every_epochs), 1))
+        self.validation_only = spec.fold is not None and spec.restore_best
+        # such an evaluation leaves no rows behind unless they are kept, only what they decide: it asks for no more
+        unread = self.validation_only and not spec.keep_history
+        measures = set(MEASURES) & ({spec.monitor} if unread else set(MEASURES))
+        self.evaluation: dict[str, Any] = {"validation_only": self.validation_only, "measures": measures}
+
+    def rate(self, step: int) -> float:
+        """Factor of every learning rate."""
+        return self.drop ** sum(step >= at for at in self.drops)
+
+    def evaluates(self, step: int) -> bool:
+        return bool(self.eval_every and (step % self.eval_every == 0 or step == self.total))
+
+
+class State:
+    """How far a run is. A checkpoint of it is enough to continue as if nothing had happened."""
+
+    def __init__(self, spec: RunSpec, algorithm: Algorithm, optimizer: torch.optim.Optimizer, schedule: Schedule):
+        self.spec, self.algorithm, self.optimizer, self.schedule = spec, algorithm, optimizer, schedule
+        self.device = next(algorithm.network.parameters()).device
+        self.step = 0
+        self.terms: dict[str, Tensor] = {}  # the curve of each term of the loss
+        self.history: list[dict] = []  # the rows of all evaluations
+        self.best: dict[str, Any] = {}  # step and module states of the best evaluation, where they are restored
+
+    @property
+    def losses(self) -> Tensor:
+        """(steps,) the sum of the terms at every step so far."""
+        return sum((curve[: self.step] for curve in self.terms.values()), torch.zeros(self.step, device=self.device))
+
+    def log(self, terms: dict[str, Tensor]) -> None:
+        """Keep the terms of a step's loss and count the step."""
+        for name, value in terms.items():
+            if name not in self.terms:
+                self.terms[name] = torch.zeros(self.schedule.total, device=self.device)
+            self.terms[name][self.step] = value
+        self.step += 1
+
+    def record(self, rows: list[dict]) -> list[float]:
+        """Keep an evaluation, and the weights if it is the best yet; returns the monitored metric of all so far."""
+        self.history += rows
+        criterion = self.spec.monitor if self.spec.fold is None else f"val {self.spec.monitor}"
+        scores = [row["value"] for row in monitored(self.history, criterion)]
+        if self.spec.restore_best and not is_spent(scores, 1):
+            self.best = {"step": self.step, "modules": {n: copied(m) for n, m in self.algorithm.modules().items()}}
+        return scores
+
+    def restore_best(self) -> int:
+        """Put the best weights back, where there was an evaluation, and return the step of those that are there now."""
+        if not self.best:
+            return self.step
+        for name, module in self.algorithm.modules().items():
+            module.load_state_dict(self.best["modules"][name])
+        return self.best["step"]
+
+    def check_finite(self) -> None:
+        """The loss is looked at once per evaluation, not per step: reading it back would stall the device."""
+        losses = self.losses
+        if len(bad := (~losses.isfinite()).nonzero().flatten()):
+            raise FloatingPointError(f"the loss became {losses[bad[0]]} at step {bad[0]}; lower lr or loss_lr")
+
+    def save(self, path: Path) -> None:
+        content = {name: getattr(self, name) for name in CHECKPOINTED} | {"spec": self.spec.as_dict()}
+        content["modules"] = {name: module.state_dict() for name, module in self.algorithm.modules().items()}
+        content |= {"algorithm": self.algorithm.state(), "optimizer": self.optimizer.state_dict()}
+        with atomic_write(path) as temporary:
+            torch.save(content, temporary)
+
+    def load(self, path: Path) -> str:
+        """Go on from a checkpoint; returns what is wrong with a damaged one, after which this state is of no use.
+
+        Raises ValueError for a checkpoint of another spec.
+        """
+        try:
+            with zipfile.ZipFile(path) as members:  # torch does not look at the checksums that it writes
+                if member := members.testzip():
+                    return f"the checksum of {member} is wrong"
+            content = torch.load(path, map_location=self.device, weights_only=True)
+            if content["spec"] == self.spec.as_dict():
+                for name in CHECKPOINTED:
+                    setattr(self, name, content[name])
+                for name, module in self.algorithm.modules().items():
+                    module.load_state_dict(content["modules"][name])
+                self.algorithm.load_state(content["algorithm"])
+                self.optimizer.load_state_dict(content["optimizer"])
+                return ""
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # torch, zipfile and pickle raise whatever a damaged file makes them stumble over
+            return f"{type(error).__name__}: {error}"
+        raise ValueError(f"checkpoint {path} belongs to another spec; remove it")
+
+
+def monitored(history: list[dict], criterion: str) -> list[dict]:
+    """The rows of the main network's criterion, in the order of the evaluations."""
+    return [row for row in history if row["metric"] == criterion and "network" not in row]
+
+
+def is_spent(scores: Sequence[float], patience: int | None) -> bool:
+    """Whether `patience` evaluations have followed the best one, the first of equals."""
+    return patience is not None and len(scores) > 0 and len(scores) - 1 - scores.index(max(scores)) >= patience
+
+
+def copied(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
 def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None = None) -> Outcome:
@@ -91,7 +209,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         cost["gpu_gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
     terms = {name: values[: state.step].cpu() for name, values in state.terms.items() if len(state.terms) > 1}
     states = {name: copied(module.cpu()) for name, module in state.algorithm.modules().items()}
-    return Outcome(rows, state.losses.cpu(), terms, embeddings, states, cost)
+    return Outcome(rows, state.losses.cpu(), terms, embeddings, states | state.algorithm.records(), cost)
 
 
 def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, Network]:
@@ -116,7 +234,8 @@ def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, Network]
 def begin(task: batches.Task, network: Network) -> State:
     """A run before its first step: with its loss, in the algorithm that trains it, and its optimiser."""
     spec = task.spec
-    algorithm = algorithm_builder(spec.algorithm, spec.algorithm_options)(spec, task, network, **spec.algorithm_options)
+    module = algorithm_module(spec.algorithm)
+    algorithm = module.Algorithm(spec, task, network, module.Options(**spec.algorithm_options))
     return State(spec, algorithm, build_optimizer(spec, network, algorithm.loss), Schedule(spec, task.steps_per_epoch))
 
 

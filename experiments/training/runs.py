@@ -24,8 +24,8 @@ from experiments.files import cache_root
 from experiments.networks import backbones
 from experiments.training import batches, cache, inference, keys, loop, records, scheduling
 from experiments.training.device import repeatable
+from experiments.training.loop import monitored
 from experiments.training.spec import LABELS, RunSpec
-from experiments.training.state import monitored
 
 Key = TypeVar("Key", bound=Hashable)
 OWN_LOSS = "own.OwnLoss"  # a loss of the reader's own, see own_loss.py

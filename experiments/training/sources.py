@@ -22,7 +22,7 @@ IMAGES = tuple(PACKAGE / name for name in ("datasets", "networks", "training/act
 TRAINING = (
     LIBRARY,
     *IMAGES,
-    *(PACKAGE / name for name in ("training", "clusters.py", "files.py", "progress.py", "variables.py")),
+    *(PACKAGE / name for name in ("training", "checks.py", "files.py", "progress.py", "variables.py")),
 )
 EVERYTHING = (LIBRARY, PACKAGE)
 

@@ -159,8 +159,11 @@ def test_clusters_are_those_of_the_embeddings_and_proxies_lie_at_their_means(mon
 
 def test_bad_options_are_named():
     for options, message in (
-        ({"labels": "spectral"}, "labels must be one of instances, kmeans, hierarchical, random_walk, got 'spectral'"),
-        ({"clusters": 1}, "clusters must be a whole number from 2 up, got 1"),
+        (
+            {"labels": "spectral"},
+            "labels must be 'instances', 'kmeans', .*got 'spectral'",
+        ),
+        ({"clusters": 1}, "clusters must be greater than or equal to 2, got 1"),
         ({"labels": "kmeans", "clusters": 100_000}, r"clusters must be at most \d+, the training images, got 100000"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -12,7 +12,7 @@ from torch import nn
 
 from dmlrepro import retrieval
 from experiments.training import batches, inference, loop
-from experiments.training.state import State
+from experiments.training.loop import State
 
 TINY = tiny.TINY.replace(steps=10)
 # two epochs of two views in groups of neighbours, which depend on the network

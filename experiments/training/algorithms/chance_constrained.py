@@ -15,84 +15,89 @@ proxies start anew (an extension): those losses see directions, so directions ar
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from dmlrepro.losses.baselines import proxies_of
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center, projection_penalty
+from experiments.checks import Count, Number
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
 from experiments.training.algorithms import supervised
+from experiments.training.loop import copied, is_spent
 from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
-from experiments.training.state import copied, is_spent
 
 CHUNK = 256  # images of a pool that are embedded at a time
-CHECKPOINTED = ("problem", "began", "scores", "best", "anchors", "chosen")
+CHECKPOINTED = ("problem", "began", "scores", "best", "anchors", "chosen", "solved")
+# What is known of a problem that another one followed.
+# step: of the best weights theta*. ended: the step after which the next problem began. radius: how far the proxies of
+# theta* leave the samples of the pool, the covering radius averaged over classes. spread: mean distance between the
+# proxies of a class, 0 for one. own, other: mean distance of a sample of the pool to the nearest proxy of its class,
+# and of any other. violated: the share of samples to which one of another class is nearer.
+COLUMNS = ("step", "ended", "radius", "spread", "own", "other", "violated")
 PAIRS = 2**22  # distances between a pool and proxies that are looked at at a time
 
 
-class Algorithm(supervised.Algorithm):
-    """Alternating problems with proxies re-initialised by greedy k-center.
+class Options(supervised.Options):
+    proxies_per_class: Count | None = None  # of a loss that is given its proxies, None: 8; others bring their own
+    # b, samples per class among which the next proxies are chosen; equal to the number of proxies they are random. A
+    # class with fewer images has some several times, in other crops where training crops
+    pool_size: Count = 12
+    # lambda, weight of the penalty lambda / 2 ||theta - theta*||^2 from the second problem on; theta* are the best
+    # weights of the last problem
+    projection: Number = 2e-4
+    problem_patience: Count | None = 3  # evaluations without a better score that end a problem; None: they end none
+    problem_steps: Count | None = None  # steps that end a problem, if nothing did before; None: they end none
+    projections: Count | None = None  # training ends after so many problems; None: when the run does
+    reset: bool = False  # a problem starts at theta*, not at the last weights of the one before
+    batch_weight: Number = 0.0  # weight of the same loss within the batch (released code: 0.1)
+    # the chosen samples stand in for the proxies, embedded again in every step beside the batch (Sec. V-B, MNIST): for
+    # few classes
+    samples: bool = False
 
-    Args:
-        proxies_per_class: proxies of a loss that is given them, None: 8. Other losses bring their own number.
-        pool_size: b, samples per class among which the next proxies are chosen; equal to the number of proxies they are
-            random. A class with fewer images has some several times, in other crops where training crops.
-        projection: lambda, weight of the penalty lambda / 2 ||theta - theta*||^2 from the second problem on. theta* are
-            the best weights of the last problem.
-        problem_patience: evaluations without a better score that end a problem; None: evaluations end none.
-        problem_steps: steps that end a problem, if nothing did before; None: steps end none. With neither there is one
-            problem only.
-        projections: training ends after so many problems; None: when the run does.
-        reset: a problem starts at theta*, not at the last weights of the one before.
-        batch_weight: weight of the same loss within the batch (released code: 0.1).
-        samples: the chosen samples stand in for the proxies, embedded again in every step beside the batch (Sec. V-B,
-            MNIST): for few classes.
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.proxies_per_class is not None and self.pool_size < self.proxies_per_class:
+            raise ValueError(
+                f"pool_size must be at least proxies_per_class = {self.proxies_per_class}, got {self.pool_size}; "
+                "proxies start at different samples of the pool"
+            )
+        return self
+
+
+class Algorithm(supervised.Algorithm):
+    """Alternating problems with proxies re-initialised by greedy k-center; one problem only if nothing ends it.
 
     Raises ValueError for a spec without evaluations or with a validation fold of one class, whose scores could not end
     a problem; for a loss without proxies; for a pool smaller than the number of proxies.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        task: batches.Task,
-        network: Network,
-        *,
-        proxies_per_class: int | None = None,
-        pool_size: int = 12,
-        projection: float = 2e-4,
-        problem_patience: int | None = 3,
-        problem_steps: int | None = None,
-        projections: int | None = None,
-        reset: bool = False,
-        batch_weight: float = 0.0,
-        samples: bool = False,
-    ):
-        super().__init__(spec, task, network)
-        self.pool_size, self.projection, self.problem_patience = pool_size, projection, problem_patience
-        self.projections, self.reset, self.batch_weight = projections, reset, batch_weight
-        self.problem_steps, self.samples = problem_steps, samples
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
+        super().__init__(spec, task, network, options)
         self.problem, self.began = 0, 0  # its number, and the step before its first one
         self.scores: list[float] = []  # of its evaluations
         self.best: dict[str, Any] = {}  # step and states at the best of them
         self.anchors: dict[str, Tensor] = {}  # theta*; none in the first problem
-        self.solved = Solved()
-        if problem_patience is not None and not (spec.eval_every or spec.eval_every_epochs):
-            raise ValueError("problem_patience counts evaluations: give eval_every or eval_every_epochs")
-        held_out = len(np.unique(task.manifest.labels[task.validation]))
-        if problem_patience is not None and held_out == 1:
-            raise ValueError(f"folds={spec.folds} leaves one class for validation, where every score is 1; lower folds")
+        self.solved: list[list[float]] = []  # a row of COLUMNS each
+        if options.problem_patience is not None:
+            if not (spec.eval_every or spec.eval_every_epochs):
+                raise ValueError("problem_patience counts evaluations: give eval_every or eval_every_epochs")
+            if len(np.unique(task.manifest.labels[task.validation])) == 1:
+                raise ValueError(
+                    f"folds={spec.folds} leaves one class for validation, where every score is 1; lower folds"
+                )
         self.given_proxies = hasattr(self.loss, "of_pairs")
         if self.given_proxies:
-            self.loss = GivenProxies(self.loss, task.num_classes, proxies_per_class or 8, network.embedding_size)
+            number = options.proxies_per_class or 8
+            self.loss = GivenProxies(self.loss, task.num_classes, number, network.embedding_size)
             self.loss.to(next(network.parameters()).device)
-        elif proxies_per_class is not None or batch_weight or samples:
+        elif options.proxies_per_class is not None or options.batch_weight or options.samples:
             raise ValueError(
                 f"proxies_per_class, batch_weight and samples are for losses that are given proxies; {spec.loss} is not"
             )
@@ -100,63 +105,43 @@ class Algorithm(supervised.Algorithm):
         if proxies is None:
             raise ValueError(f"loss {spec.loss} has no proxies that could be initialised anew")
         number = proxies.shape[1]
-        if pool_size < number:
-            raise ValueError(f"pool_size must be at least the {number} proxies of a class, got {pool_size}")
+        if options.pool_size < number:
+            raise ValueError(f"pool_size must be at least the {number} proxies of a class, got {options.pool_size}")
         self.chosen = self._drawn(number)  # (C, M) train images at which the proxies of the problem start
         if not spec.proxies_from_class_means:
             inference.calibrate_batchnorm(task, network)
             self._start_proxies(self._pool(self.chosen))
 
-    @staticmethod
-    def check(*, proxies_per_class: int | None, pool_size: int, **others: Any) -> None:
-        counts: dict[str, Any] = {"proxies_per_class": proxies_per_class, "pool_size": pool_size}
-        counts |= {name: others[name] for name in ("problem_patience", "problem_steps", "projections")}
-        for name, value in counts.items():
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if not (whole and value >= 1) and (value is not None or name == "pool_size"):
-                raise ValueError(f"{name} must be a positive whole number, got {value!r}")
-        for name in ("projection", "batch_weight"):
-            if not 0 <= others[name] < float("inf"):
-                raise ValueError(f"{name} must be finite and at least 0, got {others[name]!r}")
-        for name in ("reset", "samples"):
-            if not isinstance(others[name], bool):
-                raise ValueError(f"{name} must be true or false, got {others[name]!r}")
-        if proxies_per_class is not None and pool_size < proxies_per_class:
-            raise ValueError(
-                f"pool_size must be at least proxies_per_class = {proxies_per_class}, got {pool_size}; "
-                "proxies start at different samples of the pool"
-            )
-
     def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        if self.samples:
+        if self.options.samples:
             both = self.network(torch.cat([images, self._images(self.chosen.flatten()).to(images.device)]))
             embeddings, samples = both.tensor_split([len(labels)])
             terms = {"loss": self.loss.pairs(embeddings, labels, ref_emb=samples, ref_labels=self.loss.classes)}
         else:
             embeddings = self.network(images)
             terms = {"loss": self.loss(embeddings, labels)}
-        if self.batch_weight:
-            terms["batch"] = self.batch_weight * self.loss.pairs(embeddings, labels)
-        if self.anchors and self.projection:
+        if self.options.batch_weight:
+            terms["batch"] = self.options.batch_weight * self.loss.pairs(embeddings, labels)
+        if self.anchors and self.options.projection:
             moving = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
             solution = [self.anchors[name] for name in moving]
-            terms["projection"] = projection_penalty(moving.values(), solution, self.projection)
+            terms["projection"] = projection_penalty(moving.values(), solution, self.options.projection)
         return terms
 
     def after_evaluation(self, step: int, score: float) -> None:
         self.scores.append(score)
-        if (self.problem_patience or self.problem_steps) and not is_spent(self.scores, 1):
+        if (self.options.problem_patience or self.options.problem_steps) and not is_spent(self.scores, 1):
             self.best = self._now(step)
 
     def continues(self, step: int) -> bool:
-        lasted = self.problem_steps is not None and step - self.began >= self.problem_steps
-        return not (lasted or is_spent(self.scores, self.problem_patience)) or self.next_problem(step)
+        lasted = self.options.problem_steps is not None and step - self.began >= self.options.problem_steps
+        return not (lasted or is_spent(self.scores, self.options.problem_patience)) or self.next_problem(step)
 
     def _now(self, step: int) -> dict[str, Any]:
         return {"step": step, "network": copied(self.network), "loss": copied(self.loss)}
 
     def next_problem(self, step: int) -> bool:
-        if self.problem + 1 == self.projections:
+        if self.problem + 1 == self.options.projections:
             return False
         last = self._now(step)
         best = self.best or last
@@ -164,22 +149,24 @@ class Algorithm(supervised.Algorithm):
         self.network.load_state_dict(best["network"])
         self.loss.load_state_dict(best["loss"])
         proxies: Any = proxies_of(self.loss)
-        converged = self._pool(self.chosen) if self.samples else self._compared(proxies.detach().clone())
-        drawn = self._drawn(self.pool_size)
+        converged = self._pool(self.chosen) if self.options.samples else self._compared(proxies.detach().clone())
+        drawn = self._drawn(self.options.pool_size)
         pool, classes = self._pool(drawn), torch.arange(len(drawn))[:, None]
         self.anchors = best["network"]
         radius = covering_radius(pool, converged).mean()
-        self.solved.add(best["step"], step, radius, _spread(converged), *_apart(pool, converged))
+        row = (best["step"], step, radius, _spread(converged), *_apart(pool, converged))
+        self.solved.append([float(value) for value in row])
         picks = greedy_k_center(pool, converged, converged.shape[1]).cpu()
-        if not self.reset:
+        if not self.options.reset:
             self.network.load_state_dict(last["network"])
         self.loss.load_state_dict(last["loss"])
         self.chosen = drawn[classes, picks]
         self._start_proxies(pool[classes, picks])
         return True
 
-    def modules(self) -> dict[str, nn.Module]:
-        return super().modules() | {"solved": self.solved}
+    def records(self) -> dict[str, dict[str, Tensor]]:
+        rows = torch.tensor(self.solved, dtype=torch.float64).reshape(-1, len(COLUMNS))
+        return {"solved": {"_extra_state": rows}}  # the name that stored runs have
 
     def state(self) -> dict:
         return super().state() | {name: getattr(self, name) for name in CHECKPOINTED}
@@ -235,32 +222,6 @@ class GivenProxies(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return self.pairs(embeddings, labels, ref_emb=self.proxies.flatten(0, 1), ref_labels=self.classes)
-
-
-class Solved(nn.Module):
-    """What is known of the problems that another one followed: a float64 row of COLUMNS each.
-
-    step: of the best weights theta*. ended: the step after which the next problem began. radius: how far the proxies of
-    theta* leave the samples of the pool, the covering radius averaged over classes. spread: mean distance between the
-    proxies of a class, 0 for one. own, other: mean distance of a sample of the pool to the nearest proxy of its class,
-    and of any other. violated: the share of samples to which one of another class is nearer.
-    """
-
-    COLUMNS = ("step", "ended", "radius", "spread", "own", "other", "violated")
-
-    def __init__(self):
-        super().__init__()
-        self.rows = torch.zeros(0, len(self.COLUMNS), dtype=torch.float64)
-
-    def add(self, *row: float | Tensor) -> None:
-        self.rows = torch.cat([self.rows, torch.tensor([[float(value) for value in row]], dtype=torch.float64)])
-
-    def get_extra_state(self) -> Tensor:
-        return self.rows
-
-    def set_extra_state(self, rows: Tensor) -> None:
-        if len(rows) > len(self.rows):  # the best weights may come back from an early problem, the history stays
-            self.rows = rows.cpu()
 
 
 def samples_of_each_class(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:

@@ -7,39 +7,32 @@ Deviations The teacher embeds in evaluation mode, so that its BatchNorm statisti
 """
 
 import copy
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import nn
 
-from experiments.networks.backbones import Network
-from experiments.training import batches
 from experiments.training.algorithms import supervised
-from experiments.training.spec import RunSpec
+
+
+class Options(supervised.Options):
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.999  # m; 0 makes the teacher a copy of the network
 
 
 class Algorithm(supervised.Algorithm):
-    """Supervised training beside whose network its moving average is kept; both are evaluated.
+    """Supervised training beside whose network its moving average is kept; both are evaluated."""
 
-    Args:
-        momentum: m in [0, 1); 0 makes the teacher a copy of the network.
-    """
-
-    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, *, momentum: float = 0.999):
-        super().__init__(spec, task, network)
-        self.momentum = momentum
-        self.teacher = copy.deepcopy(network).eval().requires_grad_(False)
-
-    @staticmethod
-    def check(*, momentum: float) -> None:
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
+    def __init__(self, *run: Any):
+        super().__init__(*run)
+        self.teacher = copy.deepcopy(self.network).eval().requires_grad_(False)
 
     @torch.no_grad()
     def after_step(self) -> None:
         ours, theirs = self.teacher.state_dict(), self.network.state_dict()
         for name, average in ours.items():
             if average.is_floating_point():
-                average.lerp_(theirs[name], 1 - self.momentum)
+                average.lerp_(theirs[name], 1 - self.options.momentum)
             else:  # the number of batches that BatchNorm has seen
                 average.copy_(theirs[name])
 

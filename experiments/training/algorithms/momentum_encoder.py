@@ -7,33 +7,18 @@ Deviations The encoder embeds in evaluation mode, as everywhere in momentum.py; 
            The papers do not say which network is evaluated either: both are, the trained one counts.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.networks.backbones import Network
-from experiments.training import batches
 from experiments.training.algorithms import momentum
-from experiments.training.spec import RunSpec
 
-
-def without_labels(task: batches.Task) -> None:
-    """Make every training image a class of its own, so that what a batch says of an image is which one it is."""
-    task.train_labels = np.arange(len(task.train))
+Options = momentum.Options  # gamma; 0 makes the encoder the network itself, without the noise of its BatchNorm
 
 
 class Algorithm(momentum.Algorithm):
-    """A loss with `terms(embeddings, momentum_embeddings) -> {name: value}`, each of which is logged.
-
-    Args:
-        momentum: gamma in [0, 1); 0 makes the encoder the network itself, without the noise of its BatchNorm.
-    """
+    """A loss with `terms(embeddings, momentum_embeddings) -> {name: value}`, each of which is logged."""
 
     from_labels = False
-
-    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, *, momentum: float = 0.999):
-        without_labels(task)
-        super().__init__(spec, task, network, momentum=momentum)
 
     def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():

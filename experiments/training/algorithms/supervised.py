@@ -7,16 +7,25 @@ once per run, before the optimiser, and everything it draws comes from the spec'
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from pydantic import BaseModel
 from torch import Tensor, nn
 
+from experiments.checks import STRICT
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
 from experiments.training.builders import build_loss
 from experiments.training.spec import RunSpec
 
 
+class Options(BaseModel):
+    """The options of the algorithm; that of another one adds to them."""
+
+    model_config = STRICT
+
+
 class Algorithm:
-    """loss(embeddings, labels). A subclass takes its options as further keyword arguments, and overrides hooks.
+    """loss(embeddings, labels). A subclass overrides hooks; its file has its own `Options`.
 
     Attributes:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
@@ -26,23 +35,21 @@ class Algorithm:
 
     from_labels = True
 
-    def __init__(self, spec: RunSpec, task: batches.Task, network: Network):
-        if self.from_labels and not task.manifest.labelled:
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
+        if not self.from_labels:  # every training image is a class of its own: a label says which image it is
+            task.train_labels = np.arange(len(task.train))
+        elif not task.manifest.labelled:
             raise ValueError(
                 f"{spec.method or spec.loss} learns from labels, and {task.manifest.name} has none; sort the images "
                 "into folders by class, or see docs/your_images.md for what can be done without labels"
             )
-        self.spec, self.task, self.network = spec, task, network
+        self.spec, self.task, self.network, self.options = spec, task, network, options
         device = next(network.parameters()).device
         loss: Any = build_loss(spec, task.num_classes, network.embedding_size)
         self.loss = loss.to(device)
         self.neighbours: Tensor | None = None
         if spec.proxies_from_class_means:
             self.loss.initialize_proxies(inference.class_means(task, network).to(device))
-
-    @staticmethod
-    def check(**options: Any) -> None:
-        """Raise ValueError for an option that makes no sense; called with all of them when a spec is made."""
 
     def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The terms of the loss of one batch, scalars by name; their sum is minimised and each is logged.
@@ -75,6 +82,10 @@ class Algorithm:
     def modules(self) -> dict[str, nn.Module]:
         """What is saved, by name: in checkpoints, as the best weights, and with the finished run."""
         return {"network": self.network, "loss": self.loss}
+
+    def records(self) -> dict[str, dict[str, Tensor]]:
+        """What else is saved with the finished run, tensors by name as in a state dict."""
+        return {}
 
     def state(self) -> dict:
         """What a checkpoint needs beside the modules: tensors and plain data."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from experiments import clusters
+from experiments.training.algorithms import pseudo_labels as clusters
 
 
 def blobs(seed=0, groups=5, per_group=12, size=16, noise=0.15):
