@@ -96,26 +96,23 @@ def counts(params: Any) -> pd.DataFrame:
     for method, setting in _cases(params):
         step = _loss_step(params, method, setting, torch.device("cpu"))
         values = {"parameters": step.optimizer.param_groups[0]["params"][0].numel()}
-        values |= _pairs(step) if method == "PFML" else {}
+        if method == "PFML":
+            proxies = step.loss.proxies.detach()
+            points = F.normalize(torch.cat([proxies.flatten(0, 1), step.embeddings.detach()]), dim=1)
+            labels = torch.cat([torch.arange(len(proxies)).repeat_interleave(proxies.shape[1]), step.labels])
+            least = 1 - step.loss.field.delta_rep**2 / 2  # the cosine of unit vectors that far apart
+            close = sum(
+                ((some @ points.T > least) & (own[:, None] != labels)).sum().item()
+                for some, own in zip(points.split(1024), labels.split(1024))
+            )
+            sizes = labels.bincount()
+            of_a_class = (sizes * (sizes - 1) // 2).sum().item()
+            values |= {"points": len(points), "pairs_of_a_class": of_a_class, "close_pairs": close // 2}
         rows += [{"method": method, "setting": setting, "metric": name, "value": x} for name, x in values.items()]
     network = backbones.build(params.backbone, params.embedding_size)
     size = sum(parameter.numel() for parameter in network.parameters())
     rows.append({"method": params.backbone, "setting": "", "metric": "parameters", "value": size})
     return study_rows(params, rows, dim=params.embedding_size)
-
-
-def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
-    proxies = step.loss.proxies.detach()
-    points = F.normalize(torch.cat([proxies.flatten(0, 1), step.embeddings.detach()]), dim=1)
-    labels = torch.cat([torch.arange(len(proxies)).repeat_interleave(proxies.shape[1]), step.labels])
-    least = 1 - step.loss.field.delta_rep**2 / 2  # the cosine of unit vectors that far apart
-    close = sum(
-        ((some @ points.T > least) & (own[:, None] != labels)).sum().item()
-        for some, own in zip(points.split(chunk), labels.split(chunk))
-    )
-    sizes = labels.bincount()
-    of_a_class = (sizes * (sizes - 1) // 2).sum().item()
-    return {"points": len(points), "pairs_of_a_class": of_a_class, "close_pairs": close // 2}
 
 
 def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
