@@ -33,9 +33,10 @@ def curve_options(params: Params) -> dict:
 def conventional(params: Any) -> list[RunSpec]:
     """Table 2, and ProxyAnchor once more with the learning rate of mean fields: convergence may be a matter of it."""
     options = curve_options(params)
-    again = [name for name in params.methods if name == "ProxyAnchor"]
-    matched = every_run(again, params, setting=MATCHED, loss_lr={"*": FIELD_LR}, **options)
-    return every_run(params.methods, params, **options) + matched
+    specs = every_run(params.methods, params, **options)
+    if "ProxyAnchor" in params.methods:
+        specs += every_run(["ProxyAnchor"], params, setting=MATCHED, loss_lr={"*": FIELD_LR}, **options)
+    return specs
 
 
 def vit(params: Any) -> list[RunSpec]:

@@ -145,8 +145,8 @@ def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
 
     labels, query, _ = evaluated_labels(run)
     norms = run.embeddings.norm(dim=1).numpy()[query]
-    logs = pd.Series(np.log(norms), dtype=float)
-    within = logs - logs.groupby(labels.numpy()[query]).transform("mean")
+    classes, logs = np.unique(labels.numpy()[query], return_inverse=True)[1], np.log(norms)
+    within = logs - (np.bincount(classes, logs) / np.bincount(classes))[classes]
     return {
         "norm_auroc": float(roc_auc_score(right, norms)),
         "norm_auroc_within_class": float(roc_auc_score(right, within)),
@@ -155,7 +155,10 @@ def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
 
 def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
     """Mean over images of Spearman's correlation of norm and strength; norms (levels, N), levels in any order."""
-    return float(pd.DataFrame(norms.numpy()).corrwith(pd.Series(strengths), method="spearman").mean())
+    ranks = norms.argsort(0).argsort(0).double()
+    levels = torch.tensor(list(strengths)).argsort().argsort().double()[:, None]
+    centred, other = ranks - ranks.mean(0), levels - levels.mean()
+    return ((centred * other).sum(0) / (centred.norm(dim=0) * other.norm())).mean().item()
 
 
 def degraded_examples(run: RunResult, params: Any) -> tuple[list[list], list[str]]:

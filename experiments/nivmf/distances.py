@@ -1,9 +1,5 @@
-"""Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F).
-
-Notebook 25: are embeddings more diverse with distributions for proxies? (Table 5)
-
-Numerical studies give rows of a tidy table or arguments of `planes.field`.
-"""
+"""Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F). Notebook
+25: are embeddings more diverse with distributions for proxies? (Table 5)"""
 
 from collections.abc import Callable, Iterable
 from typing import Any

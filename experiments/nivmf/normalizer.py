@@ -1,7 +1,5 @@
-"""Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B).
-
-Nothing is trained.
-"""
+"""Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B), without
+training."""
 
 import itertools
 import typing
