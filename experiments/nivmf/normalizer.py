@@ -1,5 +1,4 @@
-"""Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B), without
-training."""
+"""Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B)."""
 
 import itertools
 import typing
