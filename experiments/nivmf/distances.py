@@ -57,9 +57,11 @@ def euclidean_of(run: RunResult, params: Any) -> list:
 @measurement("nivmf.euclidean_retrieval")
 def _euclidean_retrieval(run: RunResult) -> dict[str, float]:
     labels, query, gallery = evaluated_labels(run)
-    points, ks = run.embeddings, run.spec.ks
-    others = (None, None) if (query & gallery).all() else (points[gallery], labels[gallery])
-    return metrics.retrieval(points[query], labels[query], ks, *others, "euclidean", measures=MEASURES)
+    points: Tensor = run.embeddings
+    how: dict[str, Any] = {"distance": "euclidean", "measures": MEASURES}
+    if not (query & gallery).all():
+        how |= {"gallery": points[gallery], "gallery_labels": labels[gallery]}
+    return metrics.retrieval(points[query], labels[query], run.spec.ks, **how)
 
 
 def diversity(params: Any) -> list[RunSpec]:

@@ -279,9 +279,9 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
 def nivmf_study(*what: Any, **how: Any) -> Study:
     from experiments.nivmf.claims import TESTS  # they take names from here
 
-    shared = {"paper": {"protocol": "roth"}}
-    settings = {"decides": decided, "published": published_settings} | how
-    return Study(*what, paper="nivmf", shared=shared, deviations=DEVIATIONS, claims=TESTS, **settings)
+    shared: dict[str, Any] = {"paper": "nivmf", "claims": TESTS, "shared": {"paper": {"protocol": "roth"}}}
+    shared |= {"decides": decided, "published": published_settings, "deviations": DEVIATIONS}
+    return Study(*what, **shared | how)
 
 
 nivmf_ablation = functools.partial(
