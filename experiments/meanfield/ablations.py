@@ -2,6 +2,7 @@
 and 5, Tables 8 to 13)."""
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -54,31 +55,16 @@ def dim_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     return table.assign(dim=table["dim"].where(table["dim"] == 0, params.embedding_size))
 
 
-def ablation_beta_delta(params: Any) -> list[RunSpec]:
-    """Fig. 3."""
-    pairs = [{"beta": beta, "delta": delta} for delta in params.deltas for beta in params.betas]
-    levels = {f"beta={pair['beta']:g};delta={pair['delta']:g}": {"loss_options": pair} for pair in pairs}
-    return _levels(["untrained", "MFCWMS"], params, levels)
-
-
 def beta_delta_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     """The rows of the runs, and at every delta and seed the best MAP@R after the last step and its beta."""
     finished = list(finished)
     optima = []
-    for delta in params.deltas:
-        for seed in sorted({run.spec.seed for run in finished}):
-            runs = [r for r in finished if r.spec.loss and (r.spec.seed, r.spec.loss_options["delta"]) == (seed, delta)]
-            best = max(runs, key=lambda run: run.metric("MAP@R"))
-            values = {"best_beta": best.spec.loss_options["beta"], "MAP@R": best.metric("MAP@R")}
-            optima.append(scored(best, values, f"delta={delta:g}"))
+    for delta, seed in itertools.product(params.deltas, sorted({run.spec.seed for run in finished})):
+        runs = [r for r in finished if r.spec.loss and (r.spec.seed, r.spec.loss_options["delta"]) == (seed, delta)]
+        best = max(runs, key=lambda run: run.metric("MAP@R"))
+        values = {"best_beta": best.spec.loss_options["beta"], "MAP@R": best.metric("MAP@R")}
+        optima.append(scored(best, values, f"delta={delta:g}"))
     return with_measured(finished, optima, params)
-
-
-def ablation_alpha(params: Any) -> list[RunSpec]:
-    """Table 12, which also has the epoch of the best evaluation."""
-    curve = curve_options(params)
-    levels = {f"alpha={alpha:g}": curve | {"loss_options": {"alpha": alpha}} for alpha in params.alphas}
-    return _levels(["untrained", "MFCWMS"], params, levels)
 
 
 def ablation_regularizer(params: Any) -> list[RunSpec]:
@@ -167,8 +153,15 @@ Dim = meanfield_study(
 )
 BetaDelta = meanfield_study(
     "34_meanfield_ablation_beta_delta",
-    parameters(betas=tuple[Positive, ...], deltas=tuple[Number, ...]),
-    ablation_beta_delta,
+    parameters(betas=tuple[Positive, ...], deltas=tuple[Number, ...]),  # Fig. 3
+    lambda params: _levels(
+        ["untrained", "MFCWMS"],
+        params,
+        {
+            f"beta={beta:g};delta={delta:g}": {"loss_options": {"beta": beta, "delta": delta}}
+            for delta, beta in itertools.product(params.deltas, params.betas)
+        },
+    ),
     beta_delta_table,
     profiles={
         "*": {"betas": (50.0, 60.0, 70.0, 80.0, 90.0), "deltas": (0.6, 0.7, 0.8, 0.9, 1.0)},
@@ -188,8 +181,12 @@ BatchSize = by_epochs(
 )
 Alpha = by_epochs(
     "36_meanfield_ablation_alpha",
-    parameters(alphas=tuple[Positive, ...]),
-    ablation_alpha,
+    parameters(alphas=tuple[Positive, ...]),  # Table 12, which also has the epoch of the best evaluation
+    lambda params: _levels(
+        ["untrained", "MFCWMS"],
+        params,
+        {f"alpha={alpha:g}": {**curve_options(params), "loss_options": {"alpha": alpha}} for alpha in params.alphas},
+    ),
     curve_table,
     profiles={"*": {"alphas": (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)}, "quick": {"alphas": (0.01, 1.0, 40.0)}},
     references={"alphas": (SHARPNESS["alpha"],)},

@@ -32,7 +32,8 @@ def curve_options(params: Params) -> dict:
 
 def conventional(params: Any) -> list[RunSpec]:
     """Table 2, and ProxyAnchor once more with the learning rate of mean fields: convergence may be a matter of it."""
-    specs, options = every_run(params.methods, params, **curve_options(params)), curve_options(params)
+    options = curve_options(params)
+    specs = every_run(params.methods, params, **options)
     if "ProxyAnchor" in params.methods:
         specs += every_run(["ProxyAnchor"], params, setting=MATCHED, loss_lr={"*": FIELD_LR}, **options)
     return specs
@@ -88,18 +89,17 @@ def curve_table(finished: Iterable[RunResult], params: Params) -> pd.DataFrame:
 def learning_differences(finished: Iterable[RunResult]) -> dict[str, tuple]:
     """Fig. 6: MAP@R over the epochs minus the first curve of the same seed, in points, mean and range over seeds, for
     `charts.lines`; the first is a line at zero."""
-    curves: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
+    curves: dict[tuple[str, int], pd.Series] = {}
     for run in finished:
         if run.spec.keep_history:
+            epochs, values = history(run)
             name = tables.Cell.read(f"{run.spec.method};{run.spec.setting}").said
-            curves.setdefault(name, {})[run.spec.seed] = history(run)
-    seeds = sorted(set.intersection(*map(set, curves.values())))
-    first = next(iter(curves.values()))
-    differences = {}
-    for name, curve in curves.items():
-        length = min(len(of_seed[seed][1]) for of_seed in (curve, first) for seed in seeds)
-        apart = 100 * np.array([curve[seed][1][:length] - first[seed][1][:length] for seed in seeds])
-        differences[name] = (curve[seeds[0]][0][:length], apart.mean(0), apart.min(0), apart.max(0))
+            curves[name, run.spec.seed] = pd.Series(values, epochs)
+    table = pd.DataFrame(curves)
+    names, differences = table.columns.unique(0), {}
+    for name in names:
+        apart = 100 * (table[name] - table[names[0]]).dropna(axis=1, how="all").dropna()
+        differences[name] = (apart.index.to_numpy(), apart.mean(axis=1), apart.min(axis=1), apart.max(axis=1))
     return differences
 
 
@@ -108,11 +108,8 @@ def growth_rows(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     those of `growth.measure`, alone or below those of the runs."""
     columns = ["samples", "repetition", "seconds"]
     costs = costs.assign(**costs[columns].apply(pd.to_numeric)).dropna(subset=["samples"])
-    rows = [
-        {"method": row.method, "seed": row.repetition, "metric": "exponent", "value": row.exponent}
-        for row in growth.exponents(costs).itertuples()
-    ]
-    return study_rows(params, rows) if rows else pd.DataFrame(columns=tables.COLUMNS)
+    rows = growth.exponents(costs).rename(columns={"repetition": "seed", "exponent": "value"}).to_dict("records")
+    return study_rows(params, rows, metric="exponent") if rows else pd.DataFrame(columns=tables.COLUMNS)
 
 
 Conventional = meanfield_study(

@@ -152,7 +152,6 @@ def gradient_cosines(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
 def magnet_table(params: Any) -> pd.DataFrame:
     """The order parameter against temperature, by mean field and by Monte Carlo; then, of embeddings, offsets of the
     best mean fields and what the approximation costs, against spread and samples per class."""
-    names = ("method", "setting", "seed", "metric", "value")
     rows: list[tuple] = [
         ("mean field", f"T={temperature:g}", 0, "order_parameter", order_parameter(temperature))
         for temperature in params.temperatures
@@ -168,10 +167,11 @@ def magnet_table(params: Any) -> pd.DataFrame:
         embeddings, labels = classes_of(centers, spread, samples, seed)
         cosines = gradient_cosines(embeddings, labels)
         for name, (loss, _) in loss_pairs().items():
-            cell = tables.Cell.read(f"{name};centers={centers};spread={spread:g};samples={samples}")
+            method, _, setting = f"{name};centers={centers};spread={spread:g};samples={samples}".partition(";")
+            rows.append((method, setting, seed, "gradient_cosine", cosines[name]))
             offset = field_offset(best_fields(embeddings, labels, loss), embeddings, labels)
-            for metric, value in (("gradient_cosine", cosines[name]), ("field_offset", offset)):
-                rows.append((cell.method, cell.setting, seed, metric, value))
+            rows.append((method, setting, seed, "field_offset", offset))
+    names = ("method", "setting", "seed", "metric", "value")
     return study_rows(params, [dict(zip(names, row)) for row in rows])
 
 

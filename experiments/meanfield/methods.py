@@ -5,7 +5,6 @@ of their length in a step.
 """
 
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,14 +25,11 @@ SHARPNESS = {"alpha": 0.01, "beta": 80.0, "delta": 0.8}  # delta is a cosine
 
 _SEC_4 = "Sec. 4.2"
 _CODE = "the released README; the paper does not say"
-# The traditional protocol's training of every method, by data set. The schedule is the released one for BN-Inception.
+# The traditional protocol's training of every method, by data set; when and by which factor rates drop is
+# the released one for BN-Inception.
 _DROPS = {"cub": (10, 0.5), "cars": (20, 0.5), "sop": (20, 0.25), "inshop": (20, 0.25)}
-
-
-def _traditional(dataset: str) -> dict[str, Setting]:
-    every, factor = _DROPS[dataset]
-    small = dataset in ("cub", "cars")
-    return {
+TRADITIONAL: dict[str, dict[str, Setting]] = {
+    dataset: {
         "embedding_size": Setting(512, f"{_SEC_4}: 'embedding dimensions 512'"),
         "batch_size": Setting(128, f"{_SEC_4}: 'batch size 128'; 180 in the released README"),
         "epochs": Setting(60, f"{_SEC_4}: 'up to 60 epochs'"),
@@ -45,12 +41,11 @@ def _traditional(dataset: str) -> dict[str, Setting]:
         "loss_weight_decay": Setting(1e-4, "the released code, whose AdamW decays mean fields too"),
         "lr_drop_epochs": Setting(tuple(range(every, 60, every)), _CODE),
         "lr_drop": Setting(factor, _CODE),
-        "warmup_epochs": Setting(1.0 if small else 0.0, _CODE),
-        "freeze_batchnorm": Setting(small, _CODE),
+        "warmup_epochs": Setting(1.0 if dataset in ("cub", "cars") else 0.0, _CODE),
+        "freeze_batchnorm": Setting(dataset in ("cub", "cars"), _CODE),
     }
-
-
-TRADITIONAL = {dataset: _traditional(dataset) for dataset in _DROPS}
+    for dataset, (every, factor) in _DROPS.items()
+}
 
 
 def _of_loss(said: str, **values: float) -> dict[str, Setting]:
@@ -70,9 +65,8 @@ LOSSES: dict[str, dict[str, Setting]] = {
 }
 
 
-def _of_benchmark(dataset: str) -> str:
-    benchmark = benchmark_of(dataset)
-    return benchmark if benchmark in TRADITIONAL else "cub"
+def _traditional_for(dataset: str) -> dict[str, Setting]:
+    return TRADITIONAL.get(benchmark_of(dataset), TRADITIONAL["cub"])
 
 
 # The ranges enclose the sweeps of the paper and its defaults; MLRC publishes optima of margins.
@@ -81,16 +75,10 @@ _SHARPNESS_RANGES = {"alpha": Range(0.01, 50, log=True), "beta": Range(10, 200),
 
 
 def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **options: float) -> Method:
-    learns = name.startswith("MF")
-    return Method(
-        name,
-        f"mean_field.{loss}",
-        options=options,
-        batches="shuffled" if learns else "pairs",
-        param_lrs={"mean_fields": FIELD_LR} if learns else {},
-        search_space=dict(ranges) | (LOSS_LR if learns else {}),
-        color=color,
-    )
+    how: dict[str, Any] = {"batches": "pairs", "search_space": ranges}
+    if name.startswith("MF"):  # it learns mean fields
+        how = {"param_lrs": {"mean_fields": FIELD_LR}, "search_space": {**ranges, **LOSS_LR}}
+    return Method(name, f"mean_field.{loss}", options=options, color=color, **how)
 
 
 _OWN = (
@@ -130,11 +118,10 @@ published = functools.partial(studies.published, "meanfield", PRINTED)
 
 def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, float]]:
     """A metric of a table whose settings end in a number: {data set and method: {that number: value}}."""
-    curves: dict[str, dict[float, float]] = {}
-    for row in published(table, metric=metric).itertuples():
-        level = float(re.findall(r"[\d.]+$", row.split_or_setting)[0])
-        curves.setdefault(f"{row.dataset}, {row.method}", {})[level] = row.value
-    return curves
+    rows = published(table, metric=metric)
+    levels = rows["split_or_setting"].str.extract(r"([\d.]+)$", expand=False).astype(float)
+    curves = rows.assign(level=levels).groupby(rows["dataset"] + ", " + rows["method"], sort=False)
+    return {name: dict(zip(curve["level"], curve["value"])) for name, curve in curves}
 
 
 DEVIATIONS = (
@@ -155,7 +142,7 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
     """The traditional protocol's settings (see `Study.published`); another protocol has settings of its own."""
     if protocol_of(params) != "conventional":
         return {}
-    return TRADITIONAL[_of_benchmark(params.dataset)] | LOSSES.get(method, {})
+    return _traditional_for(params.dataset) | LOSSES.get(method, {})
 
 
 meanfield_study = functools.partial(
@@ -168,11 +155,10 @@ def training(params: Params) -> dict[str, Any]:
     paper; elsewhere nothing."""
     if params.profile != "paper" or protocol_of(params) != "conventional":
         return {}
-    names = ("optimizer", "weight_decay", "loss_weight_decay", "lr_drop_epochs", "lr_drop", "patience", "monitor")
-    names += ("warmup_epochs", "freeze_batchnorm")
-    record = TRADITIONAL[_of_benchmark(params.dataset)]
+    shared = ("embedding_size", "batch_size", "epochs", "lr")  # which PROFILES and the shared recipe have
+    record = _traditional_for(params.dataset)
     every_epoch = {} if params.eval_every_epochs else {"eval_every_epochs": 1.0}
-    return {name: record[name].value for name in names} | every_epoch
+    return {name: said.value for name, said in record.items() if name not in shared} | every_epoch
 
 
 def specs_of(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:

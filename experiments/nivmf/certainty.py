@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from dmlrepro import metrics
 from experiments.methods import pick, runs_of
-from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import Number, parameters
 from experiments.studies import evaluated_labels, kept, scored, with_measured
@@ -53,20 +52,18 @@ class Degrade(nn.Module):
         if self.strength == 0:
             return batch
         if self.kind == "blur":
-            return _to_uint8(_blurred(batch.float(), self.strength / 8 * batch.shape[2]))
-        if self.kind == "crop":
-            return _to_uint8(_windows(batch.float(), place, (1 - self.strength) ** 0.5))
-        side = self.strength**0.5
-        start = place * (1 - side)
-        rows, columns = ((torch.arange(n, device=batch.device) + 0.5) / n for n in batch.shape[2:])
-        tall = (rows > start[:, :1]) & (rows < start[:, :1] + side)
-        wide = (columns > start[:, 1:]) & (columns < start[:, 1:] + side)
-        covered = (tall[:, :, None] & wide[:, None, :])[:, None]
-        return torch.where(covered, batch.flatten(2).median(-1).values[..., None, None], batch)
-
-
-def _to_uint8(batch: Tensor) -> Tensor:
-    return batch.round().clamp(0, 255).to(torch.uint8)
+            changed = _blurred(batch.float(), self.strength / 8 * batch.shape[2])
+        elif self.kind == "crop":
+            changed = _windows(batch.float(), place, (1 - self.strength) ** 0.5)
+        else:
+            side = self.strength**0.5
+            start = place * (1 - side)
+            rows, columns = ((torch.arange(n, device=batch.device) + 0.5) / n for n in batch.shape[2:])
+            tall = (rows > start[:, :1]) & (rows < start[:, :1] + side)
+            wide = (columns > start[:, 1:]) & (columns < start[:, 1:] + side)
+            covered = (tall[:, :, None] & wide[:, None, :])[:, None]
+            changed = torch.where(covered, batch.flatten(2).median(-1).values[..., None, None], batch).float()
+        return changed.round().clamp(0, 255).to(torch.uint8)
 
 
 def _blurred(batch: Tensor, sigma: float) -> Tensor:
@@ -130,14 +127,13 @@ def told_by_norms(
             recall = float(nearest_is_right(run, level).mean())
             values = {"relative_norm": (norm / clean).mean().item(), "R@1": recall}
             found.append((f"corruption={kind};strength={strength:g}", values))
-    return [*found, ("", _auroc(run, nearest_is_right(baseline)))]
+    return [*found, ("", _auroc(run, nearest_is_right(baseline, baseline.embeddings)))]
 
 
-def nearest_is_right(run: RunResult, embeddings: Tensor | None = None) -> np.ndarray:
-    """For each test image that is a query, whether its nearest gallery image has its class; embeddings (N, D) of the
-    test images, by default the run's."""
+def nearest_is_right(run: RunResult, points: Tensor) -> np.ndarray:
+    """For each test image that is a query, whether its nearest gallery image has its class; points (N, D) are the
+    embeddings of the test images."""
     labels, query, gallery = evaluated_labels(run)
-    points = run.embeddings if embeddings is None else embeddings
     own = bool((query & gallery).all())
     nearest = metrics.nearest(points[query], 1, None if own else points[gallery])[:, 0]
     return (labels[gallery][nearest] == labels[query]).numpy()
@@ -169,11 +165,9 @@ def degraded_examples(run: RunResult, params: Any) -> tuple[list[list], list[str
     """The first test image at every strength of every corruption, for `images.samples`."""
     manifest = batches.load_dataset(run.spec)
     batch = batches.test_images(run.spec, manifest, manifest.indices("test")[:1])
-    rows = [
-        [Degrade(kind, strength)(batch)[0].permute(1, 2, 0).numpy() for strength in params.strengths]
-        for kind in params.corruptions
-    ]
-    return rows, list(params.corruptions)
+    kinds = list(params.corruptions)
+    rows = [[Degrade(kind, s)(batch)[0].permute(1, 2, 0).numpy() for s in params.strengths] for kind in kinds]
+    return rows, kinds
 
 
 Certainty = nivmf_ablation(
@@ -188,5 +182,4 @@ Certainty = nivmf_ablation(
     certainty_table,
     profiles={"paper": {"dataset": "cars"}},
     references={"strengths": (0.0,)},
-    claims=TESTS,
 )

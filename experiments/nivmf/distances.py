@@ -1,9 +1,5 @@
-"""Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F).
-
-Notebook 25: are embeddings more diverse with distributions for proxies? (Table 5)
-
-Numerical studies give rows of a tidy table or arguments of `planes.field`.
-"""
+"""Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F). Notebook
+25: are embeddings more diverse with distributions for proxies? (Table 5)"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,7 +15,6 @@ from dmlrepro.losses import nivmf as losses
 from dmlrepro.retrieval import MEASURES
 from experiments.analysis.claims import START
 from experiments.methods import pick, runs_of
-from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import Count, Whole, parameters
 from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
@@ -62,12 +57,11 @@ def euclidean_of(run: RunResult, params: Any) -> list:
 @measurement("nivmf.euclidean_retrieval")
 def _euclidean_retrieval(run: RunResult) -> dict[str, float]:
     labels, query, gallery = evaluated_labels(run)
-    points, ks = run.embeddings, run.spec.ks
-    if (query & gallery).all():
-        return metrics.retrieval(points, labels, ks, distance="euclidean", measures=MEASURES)
-    return metrics.retrieval(
-        points[query], labels[query], ks, points[gallery], labels[gallery], "euclidean", measures=MEASURES
-    )
+    points: Tensor = run.embeddings
+    how: dict[str, Any] = {"distance": "euclidean", "measures": MEASURES}
+    if not (query & gallery).all():
+        how |= {"gallery": points[gallery], "gallery_labels": labels[gallery]}
+    return metrics.retrieval(points[query], labels[query], run.spec.ks, **how)
 
 
 def diversity(params: Any) -> list[RunSpec]:
@@ -118,11 +112,9 @@ def _directions(count: int, generator: torch.Generator, dim: int = DIM) -> Tenso
 
 
 def exact_rows(seeds: Iterable[int]) -> list[dict]:
-    """What Sec. 3.5 and Supp. F say of the embedding's norm, on random proxies and embeddings; a row per draw.
-
-    gradient_error is that of Eqs. 8 and 9 for L2 and Cosine, with p's own probability where the print has that of p*;
-    the others are those of `claims`, growth_over_l2 at the paper's dimension, and with dim=64 at that of the others.
-    """
+    """What Sec. 3.5 and Supp. F say of the embedding's norm, on random proxies and embeddings, a row per draw: metrics
+    as in `claims`. gradient_error has p's own probability where Eqs. 8 and 9 print that of p*; growth_over_l2 is at the
+    paper's dimension, and with dim=64 at that of the others."""
     rows = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
@@ -143,14 +135,13 @@ def exact_rows(seeds: Iterable[int]) -> list[dict]:
 def _growths(seed: int, dim: int, setting: str = "") -> list[dict]:
     generator = torch.Generator().manual_seed(seed)
     proxies, (direction,) = PROXY_NORM * _directions(CLASSES, generator, dim), _directions(1, generator, dim)
-    scales = {name: gradient_scale(name, direction, proxies) for name in COMPARABLE}
-    growths = {name: scale[1:] / scale[0] for name, scale in scales.items()}
+    scales = pd.DataFrame({name: gradient_scale(name, direction, proxies) for name in COMPARABLE}, GROWN.tolist())
+    growths = scales[1:] / scales.iloc[0]
+    over_l2 = growths.div(growths.pop("L2"), axis=0)
+    common = {"seed": seed, "metric": "growth_over_l2"}
     return [
-        {"method": name, "setting": f"norm={norm:g}{setting}", "seed": seed}
-        | {"metric": "growth_over_l2", "value": (growth / of_l2).item()}
-        for name in growths
-        if name != "L2"
-        for norm, growth, of_l2 in zip(GROWN[1:].tolist(), growths[name], growths["L2"])
+        common | {"method": name, "setting": f"norm={norm:g}{setting}", "value": value}
+        for (name, norm), value in over_l2.unstack().items()
     ]
 
 
@@ -222,8 +213,7 @@ def distance_maps() -> dict:
         values[method] = distance.detach().view(61, 61).numpy()
         forces[method] = -slope[:, :2].view(61, 61, 2).numpy()
     return {
-        "x": side.numpy(),
-        "y": side.numpy(),
+        **dict.fromkeys(("x", "y"), side.numpy()),
         "potentials": values,
         "forces": forces,
         "points": np.array([[PROXY_NORM, 0.0]]),
@@ -247,12 +237,10 @@ Distances = nivmf_ablation(
         "*": {"methods": tuple(DISTANCES), "variant_steps": 100},
         "quick": {"variant_steps": 20, "methods": ("Cosine", "EL-vMF", "EL-nivMF")},
     },
-    claims=TESTS,
 )
 Diversity = nivmf_ablation(
     "25_nivmf_diversity",
     parameters(NivmfOptions, methods=(tuple[str, ...], ("Cosine", "EL-vMF", "EL-nivMF"))),
     diversity,
     measures=both_diversities,
-    claims=TESTS,
 )

@@ -53,11 +53,8 @@ def overlap() -> Figure:
     low, high = estimates.quantile(0.05, dim=1), estimates.quantile(0.95, dim=1)
     with panels(2, 3.2) as (figure, (left, right)):
         degrees = angles.rad2deg()
-        for density, name, color, style in (
-            (of_image, "image", PALETTE[2], "-"),
-            (of_class, "class", PALETTE[0], "--"),
-        ):
-            left.plot(degrees, density, style, color=color, linewidth=2, label=name)
+        left.plot(degrees, of_image, color=PALETTE[2], linewidth=2, label="image")
+        left.plot(degrees, of_class, "--", color=PALETTE[0], linewidth=2, label="class")
         left.fill_between(degrees, of_image * of_class, color="0.6", label="product")
         left.set(xlabel="angle (degrees)", ylabel="density", xlim=(-90, 150), title="overlap of two densities")
         left.legend(fontsize="small")

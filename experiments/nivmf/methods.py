@@ -1,10 +1,8 @@
 """The methods of "A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning".
 
-They are ProxyNCA++ with one of seven distances, and the joint loss of EL-nivMF with ProxyAnchor.
-
-Three things of the released code that the paper does not mention are part of every probabilistic run here: proxies
-start at the class means of the untrained embeddings, the embeddings are scaled up before they are read as kappa mu, and
-the loss's parameters have learning rates of their own.
+They are ProxyNCA++ with one of seven distances, and the joint loss of EL-nivMF with ProxyAnchor. As in the released
+code, and not in the paper, proxies start at the class means of the untrained embeddings, embeddings are scaled up
+before they are read as kappa mu, and the loss's parameters have learning rates of their own.
 """
 
 import dataclasses
@@ -23,11 +21,10 @@ from experiments.study import Study
 from experiments.training import protocols
 from experiments.training.search import Range
 
-# Method, its distance of losses.nivmf, initial (concentration, temperature) of small networks, colour; "Cosine" is
-# ProxyNCA++ with learned temperature, tuned as the others are. Initial values are those of networks trained from
-# scratch at 64 dimensions: the best R@1 on validation classes (fold 0 of 4, seed 7, 200 steps) of 12 trials for every
-# distance, the published grid kappa in {10, 50, 200} by t in {1, 1/32, 1/256}, and t = 32. The embedded weights start
-# there too, those of photographs where the released code does (losses.nivmf.DEFAULTS).
+# Method, its distance of losses.nivmf, initial (concentration, temperature) of small networks, colour. Initial values
+# have the best R@1 on validation classes (fold 0 of 4, seed 7, 200 steps, 64 dimensions, from scratch) of 12 trials for
+# every distance, the published grid kappa in {10, 50, 200} by t in {1, 1/32, 1/256}, and t = 32. The embedded weights
+# start there too, those of photographs where the released code does (losses.nivmf.DEFAULTS).
 _DISTANCES = (
     ("Cosine", "cosine", (10.0, 1.0), "#999933"),
     ("L2", "l2", (10.0, 32.0), "#332288"),
@@ -38,23 +35,21 @@ _DISTANCES = (
     ("EL-nivMF", "el_nivmf", (50.0, 1.0), "#882255"),
 )
 DISTANCES = {name: distance for name, distance, *_ in _DISTANCES}
-TUNED = {name: initial for name, _, initial, _ in _DISTANCES}
 JOINT = "ProxyAnchor+EL-nivMF"
 TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learning-rate schedule
 
 # kappa_z over the embedding's norm, which a fresh head leaves at 0.5 (conv4, 64 dimensions), 50 (SqueezeNet, 128) or 10
 # (MobileNetV2, 128): initial concentrations are a quarter to a half of the dimension. ResNet-50's is the least of the
-# released code. It has none for BN-Inception, whose class ignores the multiplier: ours is ResNet-50's, a choice. At the
-# profile paper the released value of the data set and dimension stands for both.
+# released code, BN-Inception's our choice. At the profile paper the released value of data set and dimension is taken.
 EMBEDDING_SCALE = {"conv4": 30.0, "squeezenet1_1": 1.0, "mobilenet_v2": 5.0} | dict.fromkeys(
     ("resnet50.tv_in1k", "bn_inception"), 10.0
 )
 
 SAMPLES = 5  # EL-nivMF draws so many per image (N) in the released runs
-OMEGA = 0.3  # weight of ProxyAnchor beside EL-nivMF, the best of 0.1, 0.3, 1, 3, 10 chosen as TUNED was
+OMEGA = 0.3  # weight of ProxyAnchor beside EL-nivMF, the best of 0.1, 0.3, 1, 3, 10 chosen as the initial values were
 
 # The ranges enclose the grids of the released ablation (initial kappa 10 to 200, t 1/256 to 1), what the other released
-# runs take (6 to 22 and 0.003), and TUNED. How sharply an image is believed, kappa_z, is what the scale decides.
+# runs take (6 to 22 and 0.003), and the initial values above.
 RANGES = {
     "concentration": Range(5, 500, log=True),
     "temperature": Range(1e-3, 100, log=True),
@@ -105,20 +100,6 @@ _COMMANDS: dict[tuple[str, int], tuple] = {
 }
 
 
-def _released(dataset: str, dim: int) -> dict[str, Setting]:
-    epochs, drops, drop, proxies, concentrations, concentration, scale, omega = _COMMANDS[dataset, dim]
-    source = f"the released example_runs.sh, {dataset} at {dim} dimensions"
-    values = {"embedding_size": dim, "epochs": epochs, "lr_drop_epochs": drops, "lr_drop": drop}
-    loss = {"concentration": concentration, "embedding_scale": scale, "temperature": 0.003, "num_samples": 5}
-    return (
-        _SHARED
-        | {"batch_size": Setting(64, "the released code, where a command says nothing else")}
-        | {name: Setting(value, source) for name, value in values.items()}
-        | _of_loss(source, **loss, omega=omega)
-        | _rates(proxies, concentrations, concentration, 200, source)
-    )
-
-
 def ablation_of(dataset: str, method: str = "EL-nivMF") -> dict[str, Setting]:
     """One distance in the comparison of Sec. 4.3, as in the released ablation on CUB."""
     concentration, temperature = DEFAULTS[DISTANCES[method]]
@@ -159,32 +140,38 @@ def released_for(dataset: str, backbone: str, dim: int) -> dict[str, Setting]:
     """
     benchmark = benchmark_of(dataset)
     known = benchmark if benchmark in ("cub", "cars") else "cub", 128 if dim <= 128 else 512
-    record = _released(*known)
+    epochs, drops, drop, proxies, concentrations, concentration, scale, omega = _COMMANDS[known]
+    source = "the released example_runs.sh, {} at {} dimensions".format(*known)
+    values = {"embedding_size": known[1], "epochs": epochs, "lr_drop_epochs": drops, "lr_drop": drop}
+    loss = {"concentration": concentration, "embedding_scale": scale, "temperature": 0.003, "num_samples": 5}
+    record = (
+        _SHARED
+        | {"batch_size": Setting(64, "the released code, where a command says nothing else")}
+        | {name: Setting(value, source) for name, value in values.items()}
+        | _of_loss(source, **loss, omega=omega)
+        | _rates(proxies, concentrations, concentration, 200, source)
+    )
     if known == (benchmark, dim) and backbone.startswith("resnet50"):
         return record
     remark = f"none was released for {benchmark}, {backbone}, {dim} dimensions"
     return {name: Setting(setting.value, f"{setting.source}; {remark}") for name, setting in record.items()}
 
 
-def _distance(name: str, distance: str, tuned: tuple[float, float], color: str) -> Method:
-    sampled = distance == "el_nivmf"
-    return Method(
-        name,
+OWN: dict[str, Method] = {}
+for _name, _form, _initial, _color in _DISTANCES:
+    _sampled = _form == "el_nivmf"
+    OWN[_name] = Method(
+        _name,
         "nivmf.ProbabilisticProxyLoss",
-        options={"distance": distance} | ({"num_samples": SAMPLES} if sampled else {}),
-        param_lrs={key: rate for key, rate in RATES.items() if key != "log_concentrations" or "nivMF" in name},
-        from_parameters={"embedding_scale": "embedding_scale"} | ({"num_samples": "samples"} if sampled else {}),
-        from_scratch=dict(zip(("concentration", "temperature"), tuned)),
+        options={"distance": _form} | ({"num_samples": SAMPLES} if _sampled else {}),
+        param_lrs={key: rate for key, rate in RATES.items() if key != "log_concentrations" or "nivMF" in _name},
+        from_parameters={"embedding_scale": "embedding_scale"} | ({"num_samples": "samples"} if _sampled else {}),
+        from_scratch=dict(zip(("concentration", "temperature"), _initial)),
         by_backbone={"embedding_scale": EMBEDDING_SCALE},
         fields={"proxies_from_class_means": True},
         search_space=RANGES,
-        color=color,
+        color=_color,
     )
-
-
-OWN: dict[str, Method] = {
-    name: _distance(name, distance, initial, color) for name, distance, initial, color in _DISTANCES
-}
 # Eq. 7: EL-nivMF with ProxyAnchor on the same proxies
 OWN[JOINT] = dataclasses.replace(
     OWN["EL-nivMF"],
@@ -206,13 +193,13 @@ LABELS = {
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 # So the paper calls what we have; its ProxyNCA is the form of Teh et al., ProxyNCA++
-PRINTED = {
+_PRINTED_DISTANCES = {f"d_{name}": name for name in DISTANCES} | {"d_Cos": "Cosine"}
+PRINTED = _PRINTED_DISTANCES | {
     "ProxyNCA": "ProxyNCA++",
     "Multisimilarity": "MultiSimilarity",
     "ProxyAnchor (PANC)": "ProxyAnchor",
-    "PANC + EL-nivMF": JOINT,
-    "PANC + EL-niVMF": JOINT,
-} | {f"d_{name}": name for name in DISTANCES if name != "Cosine"} | {"d_Cos": "Cosine"}  # fmt: skip
+    **dict.fromkeys(("PANC + EL-nivMF", "PANC + EL-niVMF"), JOINT),
+}
 EXPERIMENTS = {  # the notebook that repeats a published table
     **dict.fromkeys(("Table 1", "Table 2"), "20_nivmf_retrieval"),
     **dict.fromkeys(("Table 4 (supp)", "Fig. 5"), "22_nivmf_distances"),
@@ -220,10 +207,7 @@ EXPERIMENTS = {  # the notebook that repeats a published table
     "Fig. 11": "24_nivmf_norm_is_certainty",
 }
 CELLS = {  # rows that say the method in words of their own, as cells of our tables, by table
-    "Table 4 (supp)": {
-        f"d_{printed}": f"{ours};retrieval=euclidean"
-        for printed, ours in {**{name: name for name in DISTANCES}, "Cos": "Cosine"}.items()
-    },
+    "Table 4 (supp)": {printed: f"{ours};retrieval=euclidean" for printed, ours in _PRINTED_DISTANCES.items()},
 }
 MEASURES = {"mAP@1000": "mAP@1000/class_size"}  # so the paper calls what we have
 published = functools.partial(studies.published, "nivmf", PRINTED)
@@ -249,40 +233,40 @@ OPTION_OF = {"samples": "num_samples", "omega": "omega", "embedding_scale": "emb
 SCHEDULED = ("epochs", "batch_size", "lr_drop_epochs", "lr_drop")  # what Table 2 has otherwise than Table 1
 
 
-def decided(choice: Choice) -> dict[str, Any]:
+def decided(choice: Choice, ablation: bool = False) -> dict[str, Any]:
+    """At the profile paper the settings of the released runs; of notebooks on the distances those of the ablation."""
+    schedule: dict[str, Any] = {"lr_drop_epochs": (), "lr_drop": 0.5}
     if choice.profile != "paper":
-        return {"samples": SAMPLES, "omega": OMEGA, "embedding_scale": 0.0, "lr_drop_epochs": (), "lr_drop": 0.5}
-    settings = protocols.find(choice.protocol or "roth").settings
+        return {"samples": SAMPLES, "omega": OMEGA, "embedding_scale": 0.0} | schedule
+    protocol = choice.protocol or "roth"
+    settings = protocols.find(protocol).settings
     backbone = choice.backbone or settings.get("backbone", "resnet50.tv_in1k")
     record = released_for(choice.dataset, backbone, choice.embedding_size or settings.get("embedding_size", 512))
-    schedule = {"lr_drop_epochs": (), "lr_drop": 0.5}
-    if (choice.protocol or "roth") == "roth":
-        schedule = {name: record[name].value for name in schedule}
+    record |= ablation_of(choice.dataset) if ablation else {}
+    if protocol == "roth":
+        schedule = {name: record[name].value for name in (*schedule, *("epochs", "batch_size") * ablation)}
     return {name: record[f"loss.{option}"].value for name, option in OPTION_OF.items()} | schedule
 
 
-def published_settings(params: Params, method: str, setting: str = "") -> dict[str, Setting]:
+def published_settings(params: Params, method: str, setting: str = "", ablation: bool = False) -> dict[str, Setting]:
     """Settings of Table 1, and of Table 2 for its runs (see `Study.published`): a method of the paper by the released
-    runs, a baseline by the released code's defaults, and other distances than EL-nivMF by the released ablation."""
+    runs, a baseline by the released code's defaults, and other distances than EL-nivMF by the released ablation, which
+    has all distances in the notebooks on them. Under another protocol than the paper's only the loss of its own methods
+    has published settings; baselines are the runs that other papers have."""
     released = released_for(params.dataset, params.backbone, params.embedding_size)
     if setting == TABLE_2:
         return for_joint(released)
+    record = {name: one for name, one in released.items() if name not in SCHEDULED} | _TABLE_1
     if method not in OWN:
         record = _TABLE_1 | COMPARED.get(method, {})
-    elif method not in ("EL-nivMF", JOINT):
-        record = ablation_of(params.dataset, method)
+    elif method == JOINT:
+        record = for_joint(record)
+    elif method == "EL-nivMF" and not ablation:
+        del record["loss.omega"]
     else:
-        record = {name: one for name, one in released.items() if name not in SCHEDULED} | _TABLE_1
-        if method == JOINT:
-            record = for_joint(record)
-        else:
-            del record["loss.omega"]
-    return _under_protocol(record, params, method)
-
-
-def _under_protocol(record: dict[str, Setting], params: Params, method: str) -> dict[str, Setting]:
-    """Under another protocol than the paper's only the loss of the paper's own methods has published settings;
-    baselines are the runs that other papers have."""
+        record = ablation_of(params.dataset, method)
+    if ablation and method not in DISTANCES:
+        record |= {name: one for name, one in ablation_of(params.dataset).items() if not name.startswith("loss")}
     if protocol_of(params) == "roth":
         return record
     return {name: one for name, one in record.items() if method in OWN and name.startswith(("loss.", "loss_lr."))}
@@ -292,30 +276,16 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
     return {name.replace("loss_lr.", "loss_lr.probabilistic."): setting for name, setting in record.items()}
 
 
-def ablation_decided(choice: Choice) -> dict[str, Any]:
-    """Of the notebooks on the distances: at the profile paper the settings of the paper's ablation."""
-    if choice.profile != "paper":
-        return decided(choice)
-    record = ablation_of(choice.dataset)
-    options = {name: record[f"loss.{OPTION_OF[name]}"].value for name in ("samples", "embedding_scale")}
-    pipeline = ("epochs", "batch_size") if (choice.protocol or "roth") == "roth" else ()
-    return decided(choice) | options | {name: record[name].value for name in pipeline}
+def nivmf_study(*what: Any, **how: Any) -> Study:
+    from experiments.nivmf.claims import TESTS  # they take names from here
+
+    shared: dict[str, Any] = {"paper": "nivmf", "claims": TESTS, "shared": {"paper": {"protocol": "roth"}}}
+    shared |= {"decides": decided, "published": published_settings, "deviations": DEVIATIONS}
+    return Study(*what, **shared | how)
 
 
-def ablation_published(params: Params, method: str, setting: str = "") -> dict[str, Setting]:
-    if method in DISTANCES:
-        return _under_protocol(ablation_of(params.dataset, method), params, method)
-    record = ablation_of(params.dataset)
-    pipeline = {name: one for name, one in record.items() if not name.startswith("loss")}
-    return _under_protocol(published_settings(params, method) | pipeline, params, method)
-
-
-nivmf_study = functools.partial(
-    Study,
-    paper="nivmf",
-    shared={"paper": {"protocol": "roth"}},
-    decides=decided,
-    published=published_settings,
-    deviations=DEVIATIONS,
+nivmf_ablation = functools.partial(
+    nivmf_study,
+    decides=functools.partial(decided, ablation=True),
+    published=functools.partial(published_settings, ablation=True),
 )
-nivmf_ablation = functools.partial(nivmf_study, decides=ablation_decided, published=ablation_published)

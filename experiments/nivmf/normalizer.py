@@ -1,8 +1,6 @@
-"""Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B).
+"""Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B)."""
 
-Nothing is trained.
-"""
-
+import itertools
 import typing
 from collections.abc import Sequence
 
@@ -39,20 +37,15 @@ def normalizer_table(params: NormalizerParams) -> pd.DataFrame:
     cosines, and what the density of a nivMF integrates to."""
     rows = []
     for dim in params.dims:
-        at = {"method": "quadratic", "setting": f"dim={dim}"}
-        rows += [at | {"metric": name, "value": value} for name, value in _fit_errors(dim, params.cosine).items()]
-        optimum = {"metric": "best_concentration", "value": best_concentration(dim, params.cosine, "exact")}
-        rows.append({"method": "exact", "setting": f"dim={dim}"} | optimum)
+        at = f"dim={dim}"
+        rows += [("quadratic", at, name, value) for name, value in _fit_errors(dim, params.cosine).items()]
+        rows.append(("exact", at, "best_concentration", best_concentration(dim, params.cosine, "exact")))
         for method, (kappas, means) in sampler_means(dim, (20.0, 50.0, 200.0, 400.0)).items():
-            for kappa, mean in zip(kappas, means):
-                where = {"method": method, "setting": f"dim={dim};kappa={kappa:g}"}
-                rows.append(where | {"metric": "mean_cosine", "value": mean})
-    for jacobian in ("heuristic", "exact"):
-        for kappa in SPHERE_CONCENTRATIONS:
-            setting = "kappa=" + ",".join(f"{k:g}" for k in kappa)
-            value = density_integral(kappa, jacobian)
-            rows.append({"method": f"{jacobian} D(K)", "setting": setting, "metric": "integral", "value": value})
-    return study_rows(params, rows)
+            rows += [(method, f"{at};kappa={kappa:g}", "mean_cosine", mean) for kappa, mean in zip(kappas, means)]
+    for jacobian, kappa in itertools.product(("heuristic", "exact"), SPHERE_CONCENTRATIONS):
+        at = "kappa=" + ",".join(f"{k:g}" for k in kappa)
+        rows.append((f"{jacobian} D(K)", at, "integral", density_integral(kappa, jacobian)))
+    return study_rows(params, [dict(zip(("method", "setting", "metric", "value"), row)) for row in rows])
 
 
 def _error(kappa: Tensor, dim: int) -> Tensor:

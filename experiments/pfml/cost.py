@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.losses.potential_field import PotentialFieldLoss
 from experiments import steps, timing
 from experiments.analysis import summaries
 from experiments.analysis.tables import settings_of
@@ -28,7 +27,7 @@ from experiments.study import Study
 from experiments.training.builders import loss_builder
 from experiments.training.device import device_for_training
 
-BASELINES = {name: loss_builder(METHODS[name].loss or "") for name in ("ProxyNCA++", "ProxyAnchor")}
+BASELINES = ("ProxyNCA++", "ProxyAnchor")
 CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as in the paper on SOP
 GROUPS = 100  # crowded points form so many: a pair is close with probability 1 / GROUPS
 
@@ -68,14 +67,12 @@ def _cases(params: Any) -> Iterator[tuple[str, str]]:
 
 def _loss_step(params: Any, method: str, setting: str, device: torch.device) -> steps.LossStep:
     options = settings_of(setting)
-    classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
+    classes = int(options.get("C", params.num_classes))
+    proxies = {"proxies_per_class": int(options["M"])} if "M" in options else {}
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if method == "PFML":
-            loss = PotentialFieldLoss(classes, params.embedding_size, per_class)
-        else:
-            loss = BASELINES[method](classes, params.embedding_size)
+        loss = loss_builder(METHODS[method].loss or "")(classes, params.embedding_size, **proxies)
     embeddings = torch.randn(params.batch_size, params.embedding_size, generator=generator)
     if "points" in options:
         embeddings = crowd(embeddings, generator)
@@ -95,13 +92,22 @@ def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Te
 def counts(params: Any) -> pd.DataFrame:
     """What does not depend on the machine, tidy: learned numbers, points, unordered pairs of one class, and close ones,
     within delta, of different classes."""
-    device = torch.device("cpu")
     rows = []
     for method, setting in _cases(params):
-        step = _loss_step(params, method, setting, device)
+        step = _loss_step(params, method, setting, torch.device("cpu"))
         values = {"parameters": step.optimizer.param_groups[0]["params"][0].numel()}
         if method == "PFML":
-            values |= _pairs(step)
+            proxies = step.loss.proxies.detach()
+            points = F.normalize(torch.cat([proxies.flatten(0, 1), step.embeddings.detach()]), dim=1)
+            labels = torch.cat([torch.arange(len(proxies)).repeat_interleave(proxies.shape[1]), step.labels])
+            least = 1 - step.loss.field.delta_rep**2 / 2  # the cosine of unit vectors that far apart
+            close = sum(
+                ((some @ points.T > least) & (own[:, None] != labels)).sum().item()
+                for some, own in zip(points.split(1024), labels.split(1024))
+            )
+            sizes = labels.bincount()
+            of_a_class = (sizes * (sizes - 1) // 2).sum().item()
+            values |= {"points": len(points), "pairs_of_a_class": of_a_class, "close_pairs": close // 2}
         rows += [{"method": method, "setting": setting, "metric": name, "value": x} for name, x in values.items()]
     network = backbones.build(params.backbone, params.embedding_size)
     size = sum(parameter.numel() for parameter in network.parameters())
@@ -109,30 +115,15 @@ def counts(params: Any) -> pd.DataFrame:
     return study_rows(params, rows, dim=params.embedding_size)
 
 
-def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
-    proxies = step.loss.proxies.detach()
-    classes = torch.arange(len(proxies)).repeat_interleave(proxies.shape[1])
-    points = F.normalize(torch.cat([proxies.flatten(0, 1), step.embeddings.detach()]), dim=1)
-    labels = torch.cat([classes, step.labels])
-    least = 1 - step.loss.field.delta_rep**2 / 2  # the cosine of unit vectors that far apart
-    close = sum(
-        ((some @ points.T > least) & (own[:, None] != labels)).sum().item()
-        for some, own in zip(points.split(chunk), labels.split(chunk))
-    )
-    sizes = labels.bincount()
-    return {
-        "points": len(points),
-        "pairs_of_a_class": (sizes * (sizes - 1) // 2).sum().item(),
-        "close_pairs": close // 2,
-    }
-
-
 def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes; and of
     loss_exponent, the power with which PFML's part grows with the proxies per class from M = 5, and with the classes
     from the number before: 1 is linear. Never part of a saved table: they differ from machine to machine."""
-    earlier, by_run = _earlier(costs), costs.set_index(["method", "setting", "seed"])
-    rows = []
+    # by setting of PFML: the one that its growth is counted from, how many times as many proxies it has
+    earlier = {f"M={number}": ("M=5", number / 5) for number in params.numbers if number > 5}
+    for few, many in itertools.pairwise(sorted(params.class_counts)):
+        earlier[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
+    by_run, rows = costs.set_index(["method", "setting", "seed"]), []
     for row in costs.itertuples():
         classes = settings_of(row.setting).get("C")
         base = by_run.loc["ProxyNCA++", f"C={classes:.0f}" if classes else "", row.seed]
@@ -144,8 +135,7 @@ def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
         }
         if row.method == "PFML" and row.setting in earlier:
             setting, factor = earlier[row.setting]
-            before = by_run.loc["PFML", setting, row.seed]
-            values["loss_exponent"] = math.log(row.seconds / before.seconds) / math.log(factor)
+            values["loss_exponent"] = math.log(row.seconds / by_run.seconds["PFML", setting, row.seed], factor)
         common = {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [common | {"metric": name, "value": value} for name, value in values.items()]
     return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
@@ -156,17 +146,6 @@ def published_curve() -> dict[str, dict[float, float]]:
     printed = summaries.published("pfml", "Table 9 (supp)").set_index("method")["value"]
     of_field = {float(number): printed[f"Potential Field (Ours) M={number}"] for number in (5, 20, 30)}
     return {"Cars-196": {number: seconds / printed["ProxyNCA"] for number, seconds in of_field.items()}}
-
-
-def _earlier(costs: pd.DataFrame) -> dict[str, tuple[str, float]]:
-    """Setting -> (the one its growth is counted from, how many times as many proxies it has)."""
-    settings = [settings_of(setting) for setting in set(costs.loc[costs["method"] == "PFML", "setting"])]
-    numbers = sorted(int(setting["M"]) for setting in settings if [*setting] == ["M"])
-    classes = sorted(int(setting["C"]) for setting in settings if "C" in setting)
-    earlier = {f"M={number}": ("M=5", number / 5) for number in numbers if number > 5 and 5 in numbers}
-    for few, many in itertools.pairwise(classes):
-        earlier[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
-    return earlier
 
 
 RESNET = {"backbone": "resnet50", "embedding_size": 512}

@@ -1,6 +1,6 @@
-"""Figures of the idea of PFML, for notebook 10: who pulls, and where points slide to."""
+"""Figures of the idea of PFML, for notebooks 10 and 12: who pulls, and where points slide to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,14 +10,20 @@ from torch import Tensor
 from dmlrepro.losses.potential_field import Field, class_potential, contrastive_field, decaying_field
 from experiments.figures import planes
 from experiments.figures.style import PALETTE, described, legend, panels
-from experiments.pfml.geometry import picture
+
+LAWS: Mapping[str, Callable[..., Field]] = {"PFML": decaying_field, "CPML": contrastive_field}
 
 
-def force_at(distances: Tensor, field: Field, *, same_class: bool) -> Tensor:
+def force_at(distances: Tensor, field: Field, *, same_class: bool = True) -> Tensor:
     """Size of the force between two points at distances (N,), N positive numbers."""
     at = torch.stack([distances, torch.zeros_like(distances)], 1)
-    _, force = class_potential(at, torch.zeros(1, 2, dtype=at.dtype), torch.tensor([0]), 0 if same_class else 1, field)
-    return force.norm(dim=1)
+    origin, label = torch.zeros(1, 2, dtype=at.dtype), torch.tensor([0 if same_class else 1])
+    return class_potential(at, origin, label, 0, field)[1].norm(dim=1)
+
+
+def pull_at_rim(field: Field) -> Tensor:
+    """At r = delta: (1,)."""
+    return force_at(torch.tensor([field.delta], dtype=torch.float64), field)
 
 
 def who_pulls(alphas: Sequence[float] = (3.0, 0.14), deltas: Sequence[float] = (0.2, 0.27)) -> Figure:
@@ -29,22 +35,34 @@ def who_pulls(alphas: Sequence[float] = (3.0, 0.14), deltas: Sequence[float] = (
     fields[f"CPML, no decay, δ = {deltas[0]:g}"] = contrastive_field(deltas[0])
     distances = torch.logspace(-2, np.log10(2), 400, dtype=torch.float64)
     with panels(2, 3.4, sharex=True, sharey=True) as (figure, axes):
-        for (name, field), color, style in zip(fields.items(), PALETTE[::2], ("-", ":", "--")):
-            rim = force_at(torch.tensor([field.delta], dtype=torch.float64), field, same_class=True)
-            for axis, same_class in zip(axes, (True, False)):
-                force = force_at(distances, field, same_class=same_class) / rim
+        for axis, same_class, reach in zip(axes, (True, False), (2.0, 0.5)):
+            for (name, field), color, style in zip(fields.items(), PALETTE[::2], ("-", ":", "--")):
+                force = force_at(distances, field, same_class=same_class) / pull_at_rim(field)
                 axis.plot(distances, force.where(force > 0, torch.nan), style, color=color, linewidth=2, label=name)
-        for axis, reach in zip(axes, (2.0, 0.5)):
             axis.plot([0.01, reach], [1, 1], "-.", color="0.3", linewidth=1.5, label="contrastive, margin 0.5")
-        for axis, title in zip(axes, ("pull of the own class", "push of another class")):
             axis.axvline(2**0.5, color="0.6", linewidth=1)
             axis.text(2**0.5, 2e4, " right angle", rotation=90, va="top", ha="right", fontsize="small", color="0.4")
+            title = "pull of the own class" if same_class else "push of another class"
             axis.set(title=title, xlabel="distance r on the unit sphere", xscale="log", yscale="log")
             axis.set_xticks([0.01, 0.1, 0.2, 1.0], ["0.01", "0.1", "0.2", "1"])
             axis.minorticks_off()
         axes[0].set_ylabel("force / own pull at r = δ")
         legend(figure, axes[0])
     return described(figure, "Force against distance under PFML, CPML and a contrastive loss, logarithmic axes.")
+
+
+def picture(method: str, delta: float = 0.2, cells: int = 120) -> tuple[Tensor, ...]:
+    """Fig. 2, the field of class 1 of two in the plane under "PFML" or "CPML": axis (cells,), potential (cells, cells),
+    force (cells, cells, 2), points (N, 2), labels (N,). The distance in the force law is floored at 0.6 delta, or
+    PFML's repulsion would leave nothing else visible."""
+    first = [(-0.85, 0.6), (-0.7, 0.75), (-0.6, 0.55), (0.6, -0.75), (0.75, -0.6), (0.45, 0.1)]
+    second = [(-0.75, -0.65), (-0.6, -0.5), (-0.5, -0.75), (0.7, 0.7), (0.85, 0.55), (0.3, 0.25)]
+    points, labels = torch.tensor(first + second, dtype=torch.float64), torch.tensor([1, 2]).repeat_interleave(6)
+    axis = torch.linspace(-1.15, 1.15, cells, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis).flip(1)  # rows of the grid are y
+    field = LAWS[method](delta=delta, min_distance=0.6 * delta)
+    potential, force = class_potential(grid, points, labels, 1, field)
+    return axis, potential.view(cells, cells), force.view(cells, cells, 2), points, labels
 
 
 def field_map(delta: float = 0.2) -> Figure:
@@ -56,18 +74,15 @@ def field_map(delta: float = 0.2) -> Figure:
     from matplotlib.colors import SymLogNorm
 
     with panels(2, 4.4, grid=False, sharey=True) as (figure, axes):
-        for axis, method in zip(axes, ("PFML", "CPML")):
+        for axis, (method, law) in zip(axes, LAWS.items()):
             coordinates, potential, force, points, labels = (tensor.numpy() for tensor in picture(method, delta))
-            law = decaying_field(delta=delta) if method == "PFML" else contrastive_field(delta)
-            unit = force_at(torch.tensor([delta], dtype=torch.float64), law, same_class=True).item() * delta
-            centred = (potential - np.median(potential)) / unit
+            centred = (potential - np.median(potential)) / (pull_at_rim(law(delta=delta)).item() * delta)
             norm = SymLogNorm(1, vmin=-100, vmax=100)
             image = axis.pcolormesh(coordinates, coordinates, centred, norm=norm, cmap="RdBu_r")
             planes.arrows(axis, coordinates, coordinates, force)
             for cls, marker in ((1, "o"), (2, "s")):
                 x, y = points[labels == cls].T
-                look: dict = {"s": 46, "color": "white", "edgecolor": "black", "marker": marker, "zorder": 3}
-                axis.scatter(x, y, label=f"class {cls}", **look)
+                axis.scatter(x, y, 46, "white", marker=marker, edgecolor="black", zorder=3, label=f"class {cls}")
             axis.set(title=f"{method}, potential of class 1", xlabel="coordinate 1", aspect="equal")
         axes[0].set_ylabel("coordinate 2")
         figure.colorbar(image, ax=axes, label="potential / (pull at δ × δ)", shrink=0.8)
@@ -84,9 +99,8 @@ def slide(alpha: float = 3.0, delta: float = 0.2, steps: int = 300, mislabelled:
     generator = torch.Generator().manual_seed(0)
     centers = torch.tensor([[-0.7, 0.5], [0.7, 0.4], [-0.5, -0.6], [0.6, -0.6]], dtype=torch.float64)
     start = centers.repeat_interleave(8, 0)[:30] + 0.12 * torch.randn(30, 2, dtype=torch.float64, generator=generator)
-    labels = torch.tensor([0] * 16 + [1] * 8 + [2] * 6)
-    labels[len(labels) - mislabelled :] = 0
     wrong = torch.arange(30) >= 30 - mislabelled
+    labels = torch.tensor([0] * 16 + [1] * 8 + [2] * 6).masked_fill(wrong, 0)
     start[wrong] = centers[3] + 0.4 * (start[wrong] - centers[3])
     shown = (0, steps // 20, steps // 5, steps)
     fields = {f"PFML, α = {alpha:g}": decaying_field(alpha, delta, min_distance=delta / 10)}
@@ -94,7 +108,6 @@ def slide(alpha: float = 3.0, delta: float = 0.2, steps: int = 300, mislabelled:
     with panels(2 * len(shown), 2.5, most=len(shown), sharex=True, sharey=True) as (figure, axes):
         free = iter(axes)
         for name, field in fields.items():
-            rim = force_at(torch.tensor([delta], dtype=torch.float64), field, same_class=True)
             points = start.clone()
             for step in range(steps + 1):
                 if step in shown:
@@ -108,7 +121,7 @@ def slide(alpha: float = 3.0, delta: float = 0.2, steps: int = 300, mislabelled:
                 force = torch.zeros_like(points)
                 for cls in range(3):
                     force[labels == cls] = class_potential(points[labels == cls], points, labels, cls, field)[1]
-                move = 0.002 * force / rim
+                move = 0.002 * force / pull_at_rim(field)
                 points = points + move * (0.05 / move.norm(dim=1, keepdim=True).clamp_min(0.05))
         for axis in axes[len(shown) :]:
             axis.set_xlabel("coordinate 1")

@@ -7,17 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro import samplers
+from experiments import studies
 from experiments.methods import expand_seeds, pick, search_each, spec_of
 from experiments.params import Number, Whole, parameters
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
-from experiments.studies import (
-    measured,
-    trained_loss,
-    training_embeddings,
-    with_histories,
-    with_measures,
-    without_histories,
-)
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -35,12 +28,12 @@ def label_noise(params: Any) -> list[RunSpec]:
         for level in params.noise_levels
     ]
     runs = expand_seeds(noisy, params)
-    return [spec for run in runs for spec in (with_histories([run]) if run.label_noise == 0 else [run])]
+    return [spec for run in runs for spec in (studies.with_histories([run]) if run.label_noise == 0 else [run])]
 
 
 def shares_of(run: RunResult, params: Any) -> list:
     """At 20 % noise the share of the gradient that wrongly labelled images receive."""
-    return [measured(run, gradient_share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
+    return [studies.measured(run, gradient_share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
 
 
 @measurement("pfml.mislabelled_share")
@@ -50,8 +43,8 @@ def gradient_share(run: RunResult) -> dict[str, float]:
     In each of 20 further batches, drawn as in training: the norms of d loss / d unit embedding, those of the wrongly
     labelled images summed, over the sum of all. It equals the share of wrong labels if they weigh like any others.
     """
-    manifest, embeddings, labels = training_embeddings(run)
-    loss = trained_loss(run, manifest, embeddings.shape[1])
+    manifest, embeddings, labels = studies.training_embeddings(run)
+    loss = studies.trained_loss(run, manifest, embeddings.shape[1])
     wrong = torch.from_numpy(np.isin(manifest.indices("train"), manifest.corrupted))
     generator = torch.Generator().manual_seed(run.spec.seed)
     size, per_class = run.spec.batch_size, run.spec.samples_per_class
@@ -75,7 +68,7 @@ LabelNoise = pfml_study(
         FieldOptions, methods=tuple[str, ...], noise_levels=tuple[Number, ...], protocol=str, search_trials=Whole
     ),
     label_noise,
-    lambda finished, params: without_histories(with_measures(finished, shares_of, params)),
+    lambda finished, params: studies.without_histories(studies.with_measures(finished, shares_of, params)),
     shares_of,
     profiles={
         "*": {"methods": ("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")},

@@ -1,10 +1,7 @@
 """The methods of "Potential Field Based Deep Metric Learning": PFML, and CPML, its field with a contrastive potential.
 
-Proxies learn 100 times as fast as the network, as the paper and its baselines do (its Table 8).
-
-Deviation: gradient values are clipped at CLIP_VALUE, those of PFML's proxies and all of CPML's. The paper mentions no
-clipping; ProxyAnchor's code, whose recipe it follows, clips all values at 10, which does not change what is said below.
-Proxies start at norm 1, see `PotentialFieldLoss`. Notebook 12 trains PFML in other ways.
+Proxies learn 100 times as fast as the network, as the paper and its baselines do (its Table 8). DEVIATIONS says what is
+otherwise; notebook 12 trains PFML in other ways.
 """
 
 import functools
@@ -32,7 +29,6 @@ from experiments.training.search import Range
 R50, IBN = "resnet50.tv_in1k", "bn_inception"
 VIT, DINO = "vit_small_patch16_224.augreg_in21k", "vit_small_patch16_224.dino"
 
-
 # The paper has no In-Shop and no Omniglot: M is that of SOP there, our reading being that classes are many and small.
 MANY_CLASSES = ("sop", "inshop", "omniglot")
 
@@ -43,8 +39,7 @@ def published_for(dataset: str, backbone: str) -> dict[str, Setting]:
     benchmark = benchmark_of(dataset)
     many, backbone = benchmark in MANY_CLASSES, backbone if backbone in (IBN, VIT, DINO) else R50
     table = f"Table 8 (supp), columns {'IBN' if backbone == IBN else 'R50'}/512"
-    if backbone in (VIT, DINO):
-        table = f"{table}, as it has none for transformers"
+    table += ", as it has none for transformers" * (backbone in (VIT, DINO))
     recipe = NETWORK_RECIPES["sop" if many else "cars" if benchmark == "cars" else "cub"]
     network = {name: setting.value for name, setting in recipe.items()}
     proxies = "Sec. 4: 'M = 15 for the CUB-200 and Cars-196 datasets, while M = 2 is used for the SOP dataset'"
@@ -71,39 +66,35 @@ def published_for(dataset: str, backbone: str) -> dict[str, Setting]:
 # The paper searches alpha and delta, and ends repulsion at delta after an ablation (notebook 16). Here a search looks
 # at the radius of the repulsion as well: over those of Fig. 3(d), and below them. The search that all methods get alike
 # leaves it at delta: Eq. 2 is the method that claims are about, and notebooks 10 and 16 compare with other radii.
+RANGES = {"alpha": Range(0, 6), "delta": Range(0.1, 0.3)}
 REPULSION = {"delta_rep": Range(0.1, 0.45)}
 
-# The paper does not say how its batches are drawn. Samples draw one another only within a batch, whereas the proxies of
-# a class draw them in any.
-OWN: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            "PFML",
-            "potential_field.PotentialFieldLoss",
-            options={"proxies_per_class": 15, "alpha": 3.0, "delta": 0.2},
-            batches="parameter",
-            lr_multipliers={"proxies": PROXIES},
-            from_parameters={"proxies_per_class": "proxies_per_class", "alpha": "alpha", "delta": "delta"},
-            fields={"loss_clip_value": CLIP_VALUE},
-            search_space={"alpha": Range(0, 6), "delta": Range(0.1, 0.3)} | REPULSION | LOSS_LR,
-            searched_params=("alpha", "delta"),
-            color="#D55E00",
-        ),
-        Method(
-            "CPML",
-            "potential_field.ContrastivePotentialLoss",
-            options={"proxies_per_class": 15, "delta": 0.2},
-            batches="parameter",
-            lr_multipliers={"proxies": PROXIES},
-            from_parameters={"proxies_per_class": "proxies_per_class", "delta": "delta"},
-            fields={"clip_value": CLIP_VALUE},
-            search_space={"delta": Range(0.1, 0.3)} | REPULSION | LOSS_LR,
-            searched_params=("delta",),
-            published=dict.fromkeys(("proxies_per_class", "delta", "samples_per_class", "clip_value"), NOT_REPORTED),
-            color="#E69F00",
-        ),
+
+def _own(name: str, loss: str, clipped: str, color: str, options: dict[str, Any], **how: Any) -> Method:
+    ranges = {option: RANGES[option] for option in options if option in RANGES}
+    return Method(
+        name,
+        f"potential_field.{loss}",
+        options=options,
+        # The paper does not say how its batches are drawn. Samples draw one another only within a batch, whereas the
+        # proxies of a class draw them in any.
+        batches="parameter",
+        lr_multipliers={"proxies": PROXIES},
+        from_parameters={option: option for option in options},
+        fields={clipped: CLIP_VALUE},
+        search_space=ranges | REPULSION | LOSS_LR,
+        searched_params=tuple(ranges),
+        color=color,
+        **how,
     )
+
+
+_PFML = {"proxies_per_class": 15, "alpha": 3.0, "delta": 0.2}
+_CPML = {"proxies_per_class": 15, "delta": 0.2}
+_UNREPORTED = dict.fromkeys((*_CPML, "samples_per_class", "clip_value"), NOT_REPORTED)
+OWN: dict[str, Method] = {
+    "PFML": _own("PFML", "PotentialFieldLoss", "loss_clip_value", "#D55E00", _PFML),
+    "CPML": _own("CPML", "ContrastivePotentialLoss", "clip_value", "#E69F00", _CPML, published=_UNREPORTED),
 }
 METHODS = BASELINES | OWN
 LABELS = {
@@ -121,21 +112,15 @@ NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 # So the paper calls what we have; its PNCA cites the original ProxyNCA, of which ProxyNCA++ is the current form
 PRINTED = {
-    "Ours": "PFML",
-    "Potential Field (Ours)": "PFML",
+    **dict.fromkeys(("Ours", "Potential Field (Ours)"), "PFML"),
     "CPML (Sec. 3.4)": "CPML",
-    "PA": "ProxyAnchor",
-    "Proxy Anchor": "ProxyAnchor",
-    "PNCA": "ProxyNCA++",
-    "ProxyNCA": "ProxyNCA++",
-    "Proxy NCA++": "ProxyNCA++",
+    **dict.fromkeys(("PA", "Proxy Anchor"), "ProxyAnchor"),
+    **dict.fromkeys(("PNCA", "ProxyNCA", "Proxy NCA++"), "ProxyNCA++"),
     "MS": "MultiSimilarity",
     "S.Triplet": "SoftTriple",
 }
 EXPERIMENTS = {  # the notebook that repeats a published table
-    **dict.fromkeys(
-        ("Table 1", "Table 4 (supp)", "Table 5 (supp)", "Table 6 (supp)", "Table 7 (supp)"), "10_pfml_retrieval"
-    ),
+    **dict.fromkeys(("Table 1", *(f"Table {number} (supp)" for number in range(4, 8))), "10_pfml_retrieval"),
     "Table 2": "11_pfml_label_noise",
     "Table 3": "12_pfml_proxy_alignment",
     "Table 9 (supp)": "17_pfml_cost",
@@ -165,9 +150,6 @@ DEVIATIONS = (
     "batches are shuffled and the last, smaller one is dropped, as in ProxyAnchor's code; the paper does not say",
     "Table 8 has no column for ViT and DINO, which take that of ResNet-50 at 384 dimensions",
 )
-# what the paper says of the training of every method
-NETWORK = ("embedding_size", "epochs", "optimizer", "lr", "weight_decay", "batch_size")
-NETWORK += ("freeze_batchnorm", "warmup_epochs")
 
 
 def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
@@ -177,7 +159,7 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
     record = published_for(params.dataset, params.backbone)
     if method == "PFML":
         return record
-    network = {name: value for name, value in record.items() if name in NETWORK}
+    network = {name: said for name, said in record.items() if not name.startswith(("loss", "samples_per_class"))}
     return network | dict(METHODS[method].published if method in METHODS else {})
 
 

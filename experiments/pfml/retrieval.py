@@ -22,23 +22,20 @@ def retrieval(params: Any) -> list[RunSpec]:
     """Table 1 (Tables 6 and 7 with protocol mlrc), hyperparameters searched first where there are trials. Then, beside
     the conventional protocol, PFML that repels FARTHER, which at paper would take a week, small embeddings (Tables 4,
     5), and the folds of MLRC with a small budget (Tables 6, 7)."""
-    main = expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
-    specs = with_histories(main)
+    found = [spec for spec, _ in search_each(specs_of(params), METHODS, params)]
+    specs = with_histories(expand_seeds(found, params))
     if params.protocol != "conventional":
         return specs
     if params.profile != "paper" and "PFML" in params.methods:
         farther = {"delta_rep": FARTHER}
         specs += runs_of([METHODS["PFML"]], params, setting=f"delta_rep={FARTHER:g}", loss_options=farther)
-    if params.small_dim:
-        dim = params.small_dim
+    if dim := params.small_dim:
         specs += expand_seeds(specs_of(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}"), params)
         small = params.model_copy(update={"embedding_size": dim})
         specs += [r for r in runs_of([METHODS["untrained"]], small, setting=f"dim={dim}") if r.method == START]
-    if params.mlrc_steps:
-        steps = params.mlrc_steps
-        twice = {"eval_every": max(steps // 2, 1), "eval_every_epochs": None}
-        short = specs_of(params, MLRC_METHODS, steps=steps, epochs=None, **twice)
-        specs += expand_seeds(short, params, "mlrc")
+    if steps := params.mlrc_steps:
+        short = {"steps": steps, "epochs": None, "eval_every": max(steps // 2, 1), "eval_every_epochs": None}
+        specs += expand_seeds(specs_of(params, MLRC_METHODS, **short), params, "mlrc")
     return specs
 
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from dmlrepro.losses.potential_field import contrastive_field, decaying_field
-from experiments.pfml import geometry
+from experiments.pfml import alignment, idea
 
 
 def rest(starts, points, field):
-    return geometry.equilibrium(starts, points, field, torch.Generator().manual_seed(0))
+    return alignment.equilibrium(starts, points, field, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("field", [decaying_field(delta=0.5), contrastive_field(delta=0.5)])
@@ -38,19 +38,19 @@ def test_a_second_sample_holds_a_proxy_at_delta_and_contrastive_ones_meet_at_the
 def test_matching_cost_and_bounds_and_proxies_that_cannot_part():
     points = torch.tensor([[0.0, 0.0], [3.0, 0.0], [9.0, 9.0]], dtype=torch.float64)
     proxies = torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)  # the second must go to (3, 0)
-    assert geometry.matching_cost(proxies, points) == pytest.approx((0 + 2) / 2)
-    assert geometry.matching_cost(proxies, points, power=2) == pytest.approx(math.sqrt((0 + 4) / 2))
-    assert geometry.hypothesis_limit(points) == pytest.approx(3 / (2 * (1 + 1 / 3)))
-    corners = geometry.simplex(5)
+    assert alignment.matching_cost(proxies, points) == pytest.approx((0 + 2) / 2)
+    assert alignment.matching_cost(proxies, points, power=2) == pytest.approx(math.sqrt((0 + 4) / 2))
+    assert alignment.hypothesis_limit(points) == pytest.approx(3 / (2 * (1 + 1 / 3)))
+    corners = alignment.simplex(5)
     assert corners.shape == (5, 4)
     assert torch.allclose(torch.pdist(corners), torch.tensor(math.sqrt(2), dtype=torch.float64))
     points = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
     with pytest.raises(ValueError, match="num_proxies=2"):
-        geometry.compare(points, 0.5, 2, seed=0, start_spread=0.0)
+        alignment.compare(points, 0.5, 2, seed=0, start_spread=0.0)
 
 
 def test_what_holds_of_the_corollary():
-    values = {(r["method"], r["setting"]): r["value"] for r in geometry.study([3]) if r["metric"] == "W2/delta"}
+    values = {(r["method"], r["setting"]): r["value"] for r in alignment.study([3]) if r["metric"] == "W2/delta"}
     for m in (1, 2, 5):
         assert values["PFML", f"M={m}"] == pytest.approx(1, abs=1e-4)
     assert values["CPML", "M=2"] > 1 and values["CPML", "M=5"] > 1
@@ -61,7 +61,7 @@ def test_what_holds_of_the_corollary():
 
 
 def test_the_picture_points_downhill():
-    axis, psi, force, *_ = (tensor.numpy() for tensor in geometry.picture("PFML", cells=400))
+    axis, psi, force, *_ = (tensor.numpy() for tensor in idea.picture("PFML", cells=400))
     slope_y, slope_x = np.gradient(psi, axis[1] - axis[0])
     smooth = np.hypot(slope_x, slope_y) < 100  # away from the rims, where the force jumps
     cosine = -(force[..., 0] * slope_x + force[..., 1] * slope_y)[smooth]

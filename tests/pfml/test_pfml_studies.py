@@ -75,8 +75,8 @@ def test_gradient_share_is_that_of_the_wrong_images(monkeypatch):
     def loss(points, labels):
         return (points[:, 0] * weight[labels]).sum()
 
-    monkeypatch.setattr(label_noise, "training_embeddings", lambda run: (manifest, torch.randn(40, 3), labels))
-    monkeypatch.setattr(label_noise, "trained_loss", lambda run, manifest, dim: loss)
+    monkeypatch.setattr(label_noise.studies, "training_embeddings", lambda run: (manifest, torch.randn(40, 3), labels))
+    monkeypatch.setattr(label_noise.studies, "trained_loss", lambda run, manifest, dim: loss)
     spec = RunSpec(dataset="glyphs", steps=1, batch_size=40)  # a batch is everything: 2 of 20 in class 0
     run = type("Run", (), {"spec": spec})()
     share = label_noise.gradient_share(run)["gradient_share"]
@@ -149,7 +149,7 @@ def test_every_loss_is_measured_and_the_claim_finds_its_rows():
 
 
 def test_ratios_are_of_whole_steps_within_a_repetition():
-    params = cost.Cost.configured(TINY)
+    params = cost.Cost.configured(TINY | {"class_counts": [10, 100]})
     columns = ["method", "setting", "seed", "seconds", "network_seconds", "megabytes"]
     costs = pd.DataFrame(
         [
