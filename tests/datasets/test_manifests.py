@@ -1,6 +1,7 @@
 """The embedded glyphs and the readers of the official layouts, on small sets in the official formats."""
 
 import hashlib
+import itertools
 import os
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 from pytorch_metric_learning import datasets
 
-from experiments.datasets import glyphs, manifests, symbols
+from experiments.datasets import glyphs, manifests
 from experiments.files import data_root, repository_root
 
 
@@ -23,7 +24,7 @@ def manifest():
 def test_glyphs_have_the_pinned_labels_split_and_statistics(manifest):
     assert manifest.images.shape == (8400, 32, 32) and manifest.images.dtype == np.uint8
     assert manifest.num_train_classes == 200 and len(manifest.class_names) == 350
-    assert len({*"".join((*glyphs.characters(), *symbols.characters()))}) == 350 + 359  # no symbol is a glyph
+    assert len({*"".join(itertools.chain(*glyphs.CHARACTERS.values()))}) == 350 + 359  # no symbol is a glyph
     digest = hashlib.sha256(manifest.labels.tobytes() + "".join(manifest.split).encode())
     digest.update("".join(manifest.class_names).encode())
     assert digest.hexdigest()[:16] == "602854408edb756b"
