@@ -48,9 +48,9 @@ def data_fetch(options: argparse.Namespace) -> None:
 
 
 def data_convert(options: argparse.Namespace) -> None:
-    from experiments.networks import convert
+    from experiments.networks import backbones
 
-    print(convert.convert(options.wheel))
+    print(backbones.convert(options.wheel))
 
 
 def backbones(options: argparse.Namespace) -> None:

@@ -7,9 +7,11 @@ another program has damaged since is found by checksums when it is read, renamed
 import errno
 import functools
 import hashlib
+import io
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -25,6 +27,8 @@ from experiments import variables
 
 TEMPORARY = ".dmlrepro-"  # how the names of temporary folders begin
 DAY = 24 * 3600  # seconds after which the maker of a temporary folder is taken for dead
+# how libraries that write checkpoints say that a disk is full, where Python itself gives a number
+FULL = "(?s)^SafetensorError: .*I/O error|inline_container.cc"
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it and `sha256sum --check` reads it
 
 
@@ -66,9 +70,12 @@ def explained(place: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise PermissionError(f"cannot write to {place} ({error}); {_elsewhere(place)}") from error
-        if not _is_full_disk(error):
+        full: object = re.search(FULL, f"{type(error).__name__}: {error}")
+        if isinstance(error, OSError):
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise PermissionError(f"cannot write to {place} ({error}); {_elsewhere(place)}") from error
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if not full:
             raise
         remedy = f"free space there, or {_elsewhere(place)}, and start again; what is finished, and the last checkpoint"
         raise FullDisk(f"cannot write to {place} ({error}): {remedy}, stay") from error
@@ -96,15 +103,6 @@ def locked(path: Path) -> Iterator[None]:
         lock = FileLock(path.with_name(f".{path.name}.lock")).acquire()
     with lock:
         yield
-
-
-def _is_full_disk(error: Exception) -> bool:
-    """Only Python itself gives the number of a failed write; safetensors and torch, of checkpoints, say it in words."""
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if type(error).__name__ == "SafetensorError":  # not imported: most of what writes files needs no such package
-        return "I/O error" in str(error)
-    return "inline_container.cc" in str(error)
 
 
 def _flush(paths: Iterable[Path]) -> None:
@@ -180,12 +178,12 @@ def _sums(folder: Path) -> set[str]:
 
 def quarantine(path: Path, reason: object) -> None:
     """Warn of a damaged file or folder and rename it to `<name>.damaged`, so that a sound one can take its place."""
-    names = (f"{path.name}.damaged{number}" for number in itertools.chain([""], itertools.count(2)))
-    aside = next(place for name in names if not (place := path.with_name(name)).exists())
+    places = (path.with_name(f"{path.name}.damaged{number}") for number in itertools.chain([""], itertools.count(2)))
+    aside = next(place for place in places if not place.exists())
     with suppress(FileNotFoundError):  # another process has just done so
         path.rename(aside)
-    reason = " ".join(str(reason).split())
-    warnings.warn(f"{path} is damaged ({reason}); it is now called {aside.name} and made anew", stacklevel=2)
+    why = " ".join(str(reason).split())
+    warnings.warn(f"{path} is damaged ({why}); it is now called {aside.name} and made anew", stacklevel=2)
 
 
 def repository_root() -> Path:
@@ -235,8 +233,12 @@ def is_sound(place: Path) -> bool:
 
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:
     """The array `build()` returns, kept below cache_root()/folder under the hash of `key`, see `kept_folder`."""
-    place = cache_root() / folder / _name_of(key)
-    return np.load(kept_folder(place, lambda made: np.save(made / "array.npy", build())) / "array.npy")
+
+    def write(made: Path) -> None:  # not by np.save alone, which does not say that a disk is full
+        np.save(content := io.BytesIO(), build())
+        (made / "array.npy").write_bytes(content.getbuffer())
+
+    return np.load(kept_folder(cache_root() / folder / _name_of(key), write) / "array.npy")
 
 
 def mapped_array(

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -120,18 +121,23 @@ def load(
     if name in DRAWN:
         manifest = _drawn(name, images_per_class or 24)
     elif images_per_class is not None:
-        raise ValueError(
-            f"images_per_class is for {' and '.join(DRAWN)} only, which are drawn on demand, not for {name}"
-        )
+        raise ValueError(f"images_per_class is for {' and '.join(DRAWN)} only, which are drawn, not for {name}")
     else:
         manifest, _ = present(name, root)
         if manifest.name != name and not is_own(name):
-            official = OFFICIAL[name.removesuffix("-subset")]
-            raise ValueError(
-                f"{name}: expected {'' if name in OFFICIAL else 'fewer than '}{_describe(official)}; "
-                f"found {_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
-            )
-    return _with_label_noise(manifest, label_noise, seed) if label_noise else manifest
+            expected = ("" if name in OFFICIAL else "fewer than ") + _describe(OFFICIAL[name.removesuffix("-subset")])
+            found = f"{_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
+            raise ValueError(f"{name}: expected {expected}; found {found}")
+    if not label_noise:
+        return manifest
+    train, num_classes = manifest.indices("train"), manifest.num_train_classes
+    if num_classes < 2:
+        raise ValueError(f"label_noise needs at least 2 training classes, {manifest.name} has {num_classes}")
+    generator = np.random.default_rng(seed)
+    corrupted = np.sort(generator.choice(train, round(label_noise * len(train)), replace=False))
+    labels = manifest.labels.copy()
+    labels[corrupted] = (labels[corrupted] + generator.integers(1, num_classes, len(corrupted))) % num_classes
+    return replace(manifest, labels=labels, corrupted=corrupted)
 
 
 def is_own(name: str) -> bool:
@@ -162,17 +168,6 @@ def check(name: str, root: str | Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifest:
-    train, num_classes = manifest.indices("train"), manifest.num_train_classes
-    if num_classes < 2:
-        raise ValueError(f"label_noise needs at least 2 training classes, {manifest.name} has {num_classes}")
-    generator = np.random.default_rng(seed)
-    corrupted = np.sort(generator.choice(train, round(fraction * len(train)), replace=False))
-    labels = manifest.labels.copy()
-    labels[corrupted] = (labels[corrupted] + generator.integers(1, num_classes, len(corrupted))) % num_classes
-    return replace(manifest, labels=labels, corrupted=corrupted)
-
-
 @functools.lru_cache(maxsize=2)  # a run asks several times, and a process has many runs on the same images
 def _drawn(name: str, images_per_class: int) -> Manifest:
     train, test = glyphs.CHARACTERS[name]
@@ -184,12 +179,7 @@ def _drawn(name: str, images_per_class: int) -> Manifest:
 
 
 def _of_parts(
-    name: str,
-    images: np.ndarray | tuple[str, ...],
-    labels: np.ndarray,
-    parts: np.ndarray,
-    class_names: Iterable[str],
-    labelled: bool = True,
+    name: str, images: Any, labels: np.ndarray, parts: np.ndarray, class_names: Iterable[str], labelled: bool = True
 ) -> Manifest:
     """A manifest without label noise; parts: "train", "test", "query" or "gallery" of each image."""
     split = np.where(parts == "train", "train", "test")
@@ -219,46 +209,44 @@ def present(name: str, root: str | Path | None = None) -> tuple[Manifest, tuple[
             f"unknown data set {name!r}; there are {', '.join(DRAWN)}, {', '.join(OFFICIAL)}, each of the latter also "
             "-subset, and your own images as folder:PATH or manifest:FILE.csv"
         )
-    names, ids, source, own_name = found.class_names, found.class_ids, found.source, found.own_name
-    numbers = set(ids.tolist())
-    empty = [f"{number} ({names[number]})" for number in sorted(set(names) - numbers)]
-    undeclared = [str(number) for number in sorted(numbers - set(names))]
-    if empty or undeclared:
-        what = f"class {few(empty)} without an image" if empty else f"images of undeclared class {few(undeclared)}"
-        raise ValueError(f"{source}: expected images of each of the {len(names)} declared classes, found {what}")
+    source, own_name, classes, labels = found.source, found.own_name, found.classes, np.asarray(found.labels)
+
+    def wrong(expected: str, instead: str) -> ValueError:
+        return ValueError(f"{source}: expected {expected}, found {instead}")
+
+    declared = f"images of each of the {len(classes)} declared classes"
+    if empty := sorted({*classes} - {*labels.tolist()}):
+        raise wrong(declared, f"class {few(empty)} without an image")
+    if undeclared := sorted({*labels.tolist()} - {*classes}):
+        raise wrong(declared, f"images of undeclared class {few(undeclared)}")
     paths = [str(path) for path in found.images] if isinstance(found.images, list) else []
     if missing := [path for path in paths if not os.path.isfile(path)]:
         raise FileNotFoundError(f"{source}: lists {len(missing)} files that are missing: {few(missing)}")
-    is_train = found.parts == "train"
-    train_ids, test_ids = np.unique(ids[is_train]), np.unique(ids[~is_train])
-    least = 2 if own_name else 1  # training takes two classes
-    if len(train_ids) < least or not len(test_ids):
-        raise ValueError(
-            f"{source}: expected at least {least} classes to train on and another one to test on, found "
-            f"{len(train_ids)} and {len(test_ids)}"
-        )
-    shared = [names[number] for number in np.intersect1d(train_ids, test_ids)]
-    if found.open_set and shared:
+    is_train, least = found.parts == "train", 2 if own_name else 1  # training takes two classes
+    trained, tested = {*labels[is_train].tolist()}, {*labels[~is_train].tolist()}
+    if len(trained) < least or not tested:
+        expected = f"at least {least} classes to train on and another one to test on"
+        raise wrong(expected, f"{len(trained)} and {len(tested)}")
+    shared = [name for name in classes if name in trained & tested]
+    if shared and base != "mnist":  # a closed set: the ten digits are in both parts
         remedy = "; give each class to one part, or name no parts, then half of the classes are for testing"
-        raise ValueError(
-            f"{source}: expected other classes in test than in train, found {len(shared)} of {len(names)} in both: "
-            f"{few(shared)}{remedy if own_name else ''}"
-        )
+        both = f"{len(shared)} of {len(classes)} in both: {few(shared)}{remedy if own_name else ''}"
+        raise wrong("other classes in test than in train", both)
     if repeated := [path for path, times in Counter(paths).items() if times > 1]:
         raise ValueError(f"{source}: lists {len(repeated)} files more than once: {few(repeated)}")
 
     order = np.argsort(~is_train, kind="stable")
     images = tuple(paths[i] for i in order) if paths else np.asarray(found.images)[order]
-    label_of = {number: label for label, number in enumerate([*train_ids, *np.setdiff1d(test_ids, train_ids)])}
-    labels, names = np.array([label_of[number] for number in ids[order]]), [names[number] for number in label_of]
-    manifest = _of_parts(own_name or base, images, labels, found.parts[order], names, found.labelled)
+    label_of = {name: label for label, name in enumerate(sorted(classes, key=lambda name: name not in trained))}
+    numbers = np.array([label_of[name] for name in labels[order]])
+    manifest = _of_parts(own_name or base, images, numbers, found.parts[order], label_of, found.labelled)
     if manifest.labelled and not _retrievable(manifest).any():
-        raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
+        raise wrong("a test class with a query and another gallery image", "none")
     if own_name:
         return replace(manifest, name=f"{own_name}@{manifest.digest()[:8]}"), found.notes
     counts = _counts(manifest)
     if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):
-        raise ValueError(f"{source}: expected at most {_describe(OFFICIAL[base])}; found {_describe(counts)}")
+        raise wrong(f"at most {_describe(OFFICIAL[base])}", _describe(counts))
     return (manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")), found.notes
 
 

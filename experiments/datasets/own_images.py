@@ -62,10 +62,8 @@ def read(name: str, root: Path) -> Annotations:
     table.loc[test.index, "split"] = np.select([query & gallery, query], ["test", "query"], "gallery")
     name = normalize("NFC", source.name if kind == "folder" else source.stem)
     own_name = re.sub(r"[\s/\\:*?\"<>|,@]+", "_", name)[:40]
-    ids, parts, classes = np.searchsorted(names, labels), table["split"].to_numpy("<U7"), dict(enumerate(names))
-    return Annotations(
-        source, [*table["path"]], ids, parts, classes, own_name=own_name, notes=(*notes,), labelled=labelled
-    )
+    parts = table["split"].to_numpy("<U7")
+    return Annotations(source, [*table["path"]], [*labels], parts, names, own_name, (*notes,), labelled)
 
 
 def read_folder(folder: Path) -> tuple[pd.DataFrame, list[str]]:

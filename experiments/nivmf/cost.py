@@ -10,7 +10,7 @@ import torch
 from dmlrepro import metrics
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.retrieval import MEASURES
-from experiments import steps, timing
+from experiments import timing
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfOptions, nivmf_ablation
@@ -37,18 +37,18 @@ def cost_and_samples(params: Any) -> list[RunSpec]:
 
 
 def timed_ratios(params: Any) -> pd.DataFrame:
-    """Times of a training step, see `experiments.steps`, and of retrieval over ProxyNCA++'s, a row per repetition. No
+    """Times of a training step, see `experiments.timing`, and of retrieval over ProxyNCA++'s, a row per repetition. No
     two executions agree: the table is for the judge and the costs, not for the results."""
     device = device_for_training()
     with timing.threads(params.threads):
         images = (params.network_images, params.cost_image_size, device)
-        network, batch = steps.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
+        network, batch = timing.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
         share = params.network_images / params.batch_size
-        parts = {key: steps.LossStep(loss, *_points(params), device) for key, loss in _losses(params).items()}
-        seconds, rest = steps.in_turn(parts, steps.network_step(network, batch), share, params.repetitions, device)
+        parts = {key: timing.LossStep(loss, *_points(params), device) for key, loss in _losses(params).items()}
+        seconds, rest = timing.steps(parts, timing.network_step(network, batch), share, params.repetitions, device)
         whole = {key: np.add(values, rest) for key, values in seconds.items()}
         calls = {name: _retriever(network, batch, *_points(params)) for name in ("ProxyNCA++", "EL-nivMF")}
-        retrieving = timing.in_turn(calls, params.repetitions, device.type, rounds=steps.ROUNDS)
+        retrieving = timing.in_turn(calls, params.repetitions, device.type, rounds=timing.ROUNDS)
     base = whole.pop(("ProxyNCA++", ""))
     timed = {("seconds_ratio", *key): values / base for key, values in whole.items()}
     ratio = np.divide(retrieving["EL-nivMF"], retrieving["ProxyNCA++"])

@@ -70,7 +70,7 @@ def offer(server, monkeypatch, content):
     (server.folder / "CUB_200_2011.tgz").write_bytes(content)
     urls = server.url("sorry"), server.url("gone"), server.url("CUB_200_2011.tgz")
     (server.folder / "sorry").write_bytes(b"<html>")  # a page that says sorry has status 200 too
-    monkeypatch.setitem(downloads.SOURCES, "cub", [Source("CUB_200_2011.tgz", urls, md5(content), "CUB_200_2011")])
+    monkeypatch.setitem(downloads.SOURCES, "cub", [Source("CUB_200_2011.tgz", urls, md5(content), True)])
 
 
 def test_fetch_takes_the_first_mirror_that_delivers_verifies_unpacks_and_counts(cub, server, capsys):

@@ -109,7 +109,7 @@ def test_names_in_any_script_and_form_are_kept(tmp_path):
     names = ("小鸟", "чайка", "नीलकंठ", 'a "quoted", name', "two  blanks", "percent%20{brace}")
     manifest = load(write_birds(tmp_path / "птицы, 鸟", names))
     assert sorted(manifest.class_names) == sorted(names) and manifest.name.startswith("птицы_鸟@")
-    assert len(images.open_images(manifest)) == 12
+    assert len(images.open_images(manifest).sizes) == 12
     composed, decomposed = (
         load(write_birds(tmp_path / form / "birds", [unicodedata.normalize(form, name) for name in "eéfz"]))
         for form in ("NFC", "NFD")
@@ -274,7 +274,7 @@ def test_a_file_under_a_training_and_a_test_class_is_named(birds, how):
             read(load(birds))
     copy.unlink()
     how(trained, trained.parent / "again.png")  # of one class it is no leak
-    assert len(images.open_images(load(birds))) == len(manifest) + 1
+    assert len(images.open_images(load(birds)).sizes) == len(manifest) + 1
 
 
 @pytest.fixture
@@ -367,5 +367,5 @@ def test_sizes_from_one_pixel_to_large_and_damaged_exif_are_read(birds):
         picture(birds / "owl" / f"{width}x{height}.png", (width, height))
     store = images.open_images(load(birds), short_side=16)
     assert store.sizes.min(1).values.unique().tolist() == [16]
-    assert images.test_batch(store, np.arange(len(store)), 16).shape == (18, 3, 16, 16)
-    assert images.train_batch(store, np.arange(len(store)), 16, torch.Generator()).shape[0] == 18
+    assert images.test_batch(store, np.arange(len(store.sizes)), 16).shape == (18, 3, 16, 16)
+    assert images.train_batch(store, np.arange(len(store.sizes)), 16, torch.Generator()).shape[0] == 18
