@@ -4,7 +4,7 @@ A name says exactly which network and which published weights are meant:
 
   own          conv4, resnetv2_20, bn_inception
   torchvision  the names in TORCHVISION; weights="imagenet" are its IMAGENET1K_V1
-  timm         all others, with the tag of their weights (resnet50.tv_in1k, vit_small_patch16_224.dino, ...)
+  timm         the others of CATALOGUE, with the tag of their weights (resnet50.tv_in1k, ...)
 
 Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales, normalises and repeats grey channels.
 """
@@ -121,8 +121,6 @@ class EmbeddingNet(nn.Module):
         side = self.preprocess.crop or 32
         image = torch.empty(1, len(self.preprocess.mean), side, side, device="meta")
         maps = copy.deepcopy(self.trunk).to("meta").eval()(image)
-        if maps.ndim not in (3, 4):
-            raise ValueError("this backbone gives no feature maps or tokens to pool")
         if self.pool.kind == "token" and not self.pool.prefix_tokens:
             raise ValueError("pooling='token' needs a transformer with a class token; use 'avg', 'max' or 'avg+max'")
         return self.pool(maps).shape[1]
@@ -135,13 +133,10 @@ class Pool(nn.Module):
         super().__init__()
         self.kind = kind
         self.prefix_tokens: int = getattr(trunk, "num_prefix_tokens", 0)
-        self.channels_last: bool = getattr(trunk, "output_fmt", None) == "NHWC"  # timm's Swin family
 
     def forward(self, maps: Tensor) -> Tensor:
         if self.kind == "token":
             return maps[:, 0]
-        if self.channels_last:
-            maps = maps.flatten(1, 2)
         maps = maps[:, self.prefix_tokens :].transpose(1, 2) if maps.ndim == 3 else maps.flatten(2)
         if self.kind == "avg+max":
             return maps.mean(-1) + maps.amax(-1)
@@ -337,10 +332,7 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
         half = (0.5,) * in_channels  # pixels to [-1, 1], images as they are
         return model, Preprocess(half, half, crop=None)
     if library == "timm":
-        try:
-            model.reset_classifier(0, "")
-        except AssertionError as error:
-            raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
+        model.reset_classifier(0, "")
         config = model.pretrained_cfg
         return model, Preprocess(tuple(config["mean"]), tuple(config["std"]), crop=config["input_size"][-1])
     stages = {child: stage for child, stage in model.named_children() if child not in CLASSIFIERS}
@@ -349,19 +341,15 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     return nn.Sequential(OrderedDict(stages)), Preprocess(mean, std)
 
 
-@functools.cache
 def _library(name: str) -> str:
     """Where a network comes from: "own", "torchvision" or "timm"; ValueError names the closest ones."""
     if name in _OWN:
         return "own"
     if name in TORCHVISION:
         return "torchvision"
-    import timm
-
-    timm_names = timm.list_models() + timm.list_pretrained()
-    if name in timm_names:
+    if name in CATALOGUE:
         return "timm"
-    close = difflib.get_close_matches(name, [*_OWN, *TORCHVISION, *timm_names], n=4, cutoff=0.5)
+    close = difflib.get_close_matches(name, [*CATALOGUE, *TORCHVISION], n=4, cutoff=0.5)
     raise ValueError(
         f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}; "
         "`python -m experiments backbones` lists those of the papers"
@@ -431,11 +419,6 @@ def _published(name: str) -> tuple[str, tuple[str, ...]]:
 
         url = models.get_model_weights(name)["IMAGENET1K_V1"].url
         return url, (f"{name}_in1k.safetensors", f"{name}_in1k_features.safetensors", PurePosixPath(url).name)
-    if library == "timm" and "." not in name:
-        import timm
-
-        tags = ", ".join(timm.list_pretrained(f"{name}.*"))
-        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {tags or 'there are none'}")
     if library == "timm":
         return "", (f"{name}.safetensors", f"{name}.pth")
     if name == "bn_inception":
