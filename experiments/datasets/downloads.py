@@ -66,8 +66,8 @@ into {root}/InShop/Img/ and Eval/list_eval_partition.txt into {root}/InShop/Eval
 }
 
 
-def fetch(name: str, root: str | Path | None = None) -> None:
-    """Make a set available below `root` (default `files.data_root()`) and print its table, or what to do by hand.
+def fetch(name: str) -> None:
+    """Make a set available below `files.data_root()` and print its table, or what to do by hand.
 
     Raises:
         ValueError: unknown name.
@@ -77,7 +77,7 @@ def fetch(name: str, root: str | Path | None = None) -> None:
         return print(f"{name} are drawn on first use; there is nothing to fetch")
     if name not in SOURCES:
         raise ValueError(f"unknown data set {name!r}; there are {', '.join(SOURCES)}")
-    root = Path(root or data_root())
+    root = data_root()
     try:
         for source in [] if name == "cars" and (root / "Cars196" / "names.csv").is_file() else SOURCES[name]:
             file = root / source.file
@@ -97,7 +97,7 @@ def fetch(name: str, root: str | Path | None = None) -> None:
         steps = BY_HAND.get(name, "\n".join(missing)).replace("{root}", str(root))
         again = "Then run this command again: it verifies, unpacks and counts what is there."
         raise OSError(f"{error}\nIf it stays so, by hand:\n{steps}\n{again}") from error
-    print(manifests.check(name, root))
+    print(manifests.check(name))
 
 
 def download(urls: tuple[str, ...], file: Path, md5: str | None) -> None:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,19 +91,11 @@ class Manifest:
         return hashlib.sha256(unicodedata.normalize("NFC", "".join(lines)).encode()).hexdigest()
 
 
-def load(
-    name: str,
-    root: str | Path | None = None,
-    *,
-    label_noise: float = 0.0,
-    seed: int = 0,
-    images_per_class: int | None = None,
-) -> Manifest:
-    """Read a data set.
+def load(name: str, *, label_noise: float = 0.0, seed: int = 0, images_per_class: int | None = None) -> Manifest:
+    """Read a data set below `data_root()`.
 
     Args:
         name: as in `Manifest`, or "folder:PATH" or "manifest:FILE.csv" for the reader's own images (see own_images.py).
-        root: folder that holds the data sets and from which a PATH counts, default `data_root()`.
         label_noise: fraction of the training images, 0 <= label_noise < 1, that get the label of a uniformly random
             other training class; which ones is in `Manifest.corrupted`.
         seed: seeds the label noise and nothing else.
@@ -123,7 +114,7 @@ def load(
     elif images_per_class is not None:
         raise ValueError(f"images_per_class is for {' and '.join(DRAWN)} only, which are drawn, not for {name}")
     else:
-        manifest, _ = present(name, root)
+        manifest, _ = present(name)
         if manifest.name != name and not is_own(name):
             expected = ("" if name in OFFICIAL else "fewer than ") + _describe(OFFICIAL[name.removesuffix("-subset")])
             found = f"{_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
@@ -145,12 +136,12 @@ def is_own(name: str) -> bool:
     return str(name).startswith(("folder:", "manifest:")) or "@" in str(name)
 
 
-def check(name: str, root: str | Path | None = None) -> str:
+def check(name: str) -> str:
     """A table of what is there under a name, with or without "-subset": counts, class sizes, digest, official or not.
 
     Raises what `load` raises, except for counts that differ from the official ones.
     """
-    manifest, notes = present(name, root)
+    manifest, notes = present(name)
     official = OFFICIAL.get(str(name).removesuffix("-subset"), {})
     lines = [f"{'part':8}{'images':>8}{'classes':>9}{'per class':>12}{'official':>18}"]
     for part, (images, classes) in _counts(manifest).items():
@@ -188,14 +179,14 @@ def _of_parts(
     return Manifest(name, images, labels, split, is_query, is_gallery, tuple(class_names), clean, labelled)
 
 
-def present(name: str, root: str | Path | None = None) -> tuple[Manifest, tuple[str, ...]]:
+def present(name: str) -> tuple[Manifest, tuple[str, ...]]:
     """What is there under a name, with or without "-subset", whole or in part, and notes on how it was read.
 
     Raises what `load` raises, except for counts that differ from the official ones.
     """
     if name in DRAWN:
         return _drawn(name, 24), ()
-    root, base = Path(root or data_root()), str(name).removesuffix("-subset")
+    root, base = data_root(), str(name).removesuffix("-subset")
     if is_own(name):
         found = own_images.read(name, root)
     elif base in OFFICIAL:

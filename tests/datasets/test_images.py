@@ -15,10 +15,11 @@ from experiments.datasets import images, manifests
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path, monkeypatch):
     """Twelve pictures of 20..22 x 24 pixels in the CUB layout."""
-    layouts.write_cub(tmp_path / "data", {1: 4, 2: 4, 101: 4})
-    return manifests.load("cub-subset", tmp_path / "data")
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    layouts.write_cub(tmp_path, {1: 4, 2: 4, 101: 4})
+    return manifests.load("cub-subset")
 
 
 @pytest.fixture

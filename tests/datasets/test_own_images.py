@@ -73,11 +73,12 @@ def test_train_and_test_folders_are_taken_as_they_are(tmp_path, nested):
     assert "split: by the folders train/ and test/" in manifests.check(f"folder:{tmp_path}")
 
 
-def test_names_are_relative_to_the_data_folder_and_never_official_ones(tmp_path):
+def test_names_are_relative_to_the_data_folder_and_never_official_ones(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "data"))
     write_birds(tmp_path / "data" / "my birds")
-    manifest = manifests.load("folder:my birds", tmp_path / "data")
+    manifest = manifests.load("folder:my birds")
     assert manifest.name.startswith("my_birds@") and str(tmp_path) not in manifest.name
-    assert manifests.load("folder:../data/my birds", tmp_path / "data").digest() == manifest.digest()
+    assert manifests.load("folder:../data/my birds").digest() == manifest.digest()
     own = load(write_birds(tmp_path / "cub")).name
     assert own.startswith("cub@") and manifests.is_own(own) and not manifests.is_own("cub-subset")
 
