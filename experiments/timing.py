@@ -22,6 +22,7 @@ from experiments.networks import backbones
 from experiments.training.builders import OPTIMIZERS
 
 Key = TypeVar("Key", bound=Hashable)
+Call = Callable[[], object]
 ROUNDS = 2  # of a repetition of a step; the fastest one counts
 STILL = 1e-12  # a learning rate so small that the points stay where they are
 
@@ -37,7 +38,7 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def seconds(call: Callable[[], object], device: str) -> float:
+def seconds(call: Call, device: str) -> float:
     """Seconds of one call; processor time counts every thread of the process."""
     clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     finish = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -48,9 +49,7 @@ def seconds(call: Callable[[], object], device: str) -> float:
     return clock() - started
 
 
-def in_turn(
-    calls: Mapping[Key, Callable[[], object]], repetitions: int, device: str, *, rounds: int = 1
-) -> dict[Key, list[float]]:
+def in_turn(calls: Mapping[Key, Call], repetitions: int, device: str, *, rounds: int = 1) -> dict[Key, list[float]]:
     """{name: seconds of a call in each repetition}, all calls in turn, after a round that warms up. A repetition has
     so many rounds and keeps the fastest of each call: a disturbance only ever adds."""
     for call in calls.values():
@@ -63,7 +62,7 @@ def in_turn(
     return taken
 
 
-def peak_bytes(call: Callable[[], object], device: str) -> int:
+def peak_bytes(call: Call, device: str) -> int:
     """The most memory that tensors made by a call take at one time, beside those that were there before."""
     if device == "cuda":
         torch.cuda.synchronize()
@@ -109,7 +108,7 @@ class LossStep:
         self.optimizer.step()
 
 
-def network_step(network: backbones.EmbeddingNet, images: Tensor) -> tuple[Callable[[], None], Callable[[], None]]:
+def network_step(network: backbones.EmbeddingNet, images: Tensor) -> tuple[Call, Call]:
     """A network's passes on some images (N, 3, H, W), and its update."""
     optimizer = OPTIMIZERS["adam"](network.train().parameters(), lr=STILL)
     gradient = torch.ones(len(images), network.embedding_size, device=images.device)
@@ -131,11 +130,7 @@ def network_and_images(
 
 
 def steps(
-    losses: Mapping[Key, Callable[[], object]],
-    network: tuple[Callable[[], None], Callable[[], None]],
-    share: float,
-    repetitions: int,
-    device: torch.device,
+    losses: Mapping[Key, Call], network: tuple[Call, Call], share: float, repetitions: int, device: torch.device
 ) -> tuple[dict[Key, list[float]], list[float]]:
     """({name: seconds of the loss's part}, seconds of the network's part), a number per repetition; network: what
     `network_step` gives; share: its images over those of a batch."""

@@ -1,10 +1,7 @@
 """Readers of the official file layouts: one function per data set, folder in, annotations out.
 
 A library's reader is used where it reads all that the files say: MNIST by torchvision, CUB, SOP and a public copy of
-Cars by pytorch-metric-learning. Torchvision's of Omniglot needs other folders than the published ones, and nobody's
-reads In-Shop with its gallery.
-
-What holds for every set (no gaps, no empty split, the official counts, one numbering of classes) is checked in
+Cars by pytorch-metric-learning. What holds for every set (no gaps, no empty split, the official counts) is checked in
 manifests.py. Errors name the file, the expected and the actual content.
 """
 
@@ -12,10 +9,10 @@ import contextlib
 import io
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import chain, starmap
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -25,8 +22,7 @@ from experiments.files import cached_array
 OMNIGLOT_SIZE = 28  # pixels; the drawings are 105 x 105
 
 
-@dataclass(frozen=True)
-class Annotations:
+class Annotations(NamedTuple):
     """What a layout says, in its own order."""
 
     source: Path  # the file that holds the labels, for error messages

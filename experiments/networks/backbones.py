@@ -21,10 +21,9 @@ import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +62,7 @@ CATALOGUE = {
 }
 
 
-@dataclass(frozen=True)
-class Preprocess:
+class Preprocess(NamedTuple):
     """What a network expects: (pixel * scale - mean) / std per channel, in the order RGB or (bgr) BGR; crop: the side
     in pixels at test time, None: any."""
 
