@@ -114,9 +114,8 @@ def read_inshop(root: Path) -> Annotations:
             raise ValueError(f"expected evaluation_status train, query or gallery, found {few(odd)}")
         if elsewhere := [path for path, item in zip(paths, items) if item not in path.split("/")]:
             raise ValueError(f"expected each image in the folder of its item, found {few(elsewhere)}")
-    return Annotations(
-        source, [folder / "Img" / path for path in paths], [*items], parts.to_numpy("U7"), sorted({*items})
-    )
+    images = [folder / "Img" / path for path in paths]
+    return Annotations(source, images, [*items], parts.to_numpy("U7"), sorted({*items}))
 
 
 def read_mnist(root: Path) -> Annotations:

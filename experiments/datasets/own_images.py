@@ -123,9 +123,8 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
         found = f"{len(table)} below {few(names)}"
         raise ValueError(f"{path}: expected rows below the columns path and label, each once, by commas, found {found}")
     files, labels = table["path"], table.get("label", table["path"]).str.strip()
-    _refuse(
-        path, "rows without a path, a label or a closing quote", files[(files == "") | labels.str.contains("^$|\n")]
-    )
+    lacking = files[(files == "") | labels.str.contains("^$|\n")]
+    _refuse(path, "rows without a path, a label or a closing quote", lacking)
     table = table.apply(lambda column: column.str.strip())
     table["path"] = [os.path.normpath(path.parent / file) for file in files]
     within, own = (column.str.normalize("NFC") for column in (table["path"].str.split("/").str[-2], labels))

@@ -332,11 +332,8 @@ def _library(name: str) -> str:
         return "torchvision"
     if name in CATALOGUE:
         return "timm"
-    close = difflib.get_close_matches(name, [*CATALOGUE, *TORCHVISION], n=4, cutoff=0.5)
-    raise ValueError(
-        f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}; "
-        "`python -m experiments backbones` lists those of the papers"
-    )
+    close = ", ".join(difflib.get_close_matches(name, [*CATALOGUE, *TORCHVISION], n=4, cutoff=0.5)) or "none"
+    raise ValueError(f"unknown backbone {name!r}; the closest names are {close}; see `python -m experiments backbones`")
 
 
 def _conv4(in_channels: int) -> nn.Module:
