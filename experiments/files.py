@@ -7,6 +7,7 @@ another program has damaged since is found by checksums when it is read, renamed
 import errno
 import functools
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -26,7 +27,8 @@ from experiments import variables
 
 TEMPORARY = ".dmlrepro-"  # how the names of temporary folders begin
 DAY = 24 * 3600  # seconds after which the maker of a temporary folder is taken for dead
-PROJECT = re.compile(rb'^name = "dmlrepro"\s*$', re.MULTILINE)  # in pyproject.toml
+# how libraries that write checkpoints say that a disk is full, where Python itself gives a number
+FULL = "(?s)^SafetensorError: .*I/O error|inline_container.cc"
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it and `sha256sum --check` reads it
 
 
@@ -68,9 +70,12 @@ def explained(place: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise PermissionError(f"cannot write to {place} ({error}); {_elsewhere(place)}") from error
-        if not _is_full_disk(error):
+        full: object = re.search(FULL, f"{type(error).__name__}: {error}")
+        if isinstance(error, OSError):
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise PermissionError(f"cannot write to {place} ({error}); {_elsewhere(place)}") from error
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if not full:
             raise
         remedy = f"free space there, or {_elsewhere(place)}, and start again; what is finished, and the last checkpoint"
         raise FullDisk(f"cannot write to {place} ({error}): {remedy}, stay") from error
@@ -93,23 +98,11 @@ def locked(path: Path) -> Iterator[None]:
     """No two processes of a machine are in such a block with the same path at a time; one that is killed leaves it."""
     from filelock import FileLock
 
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
     with explained(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    try:
+        lock = FileLock(path.with_name(f".{path.name}.lock")).acquire()
+    with lock:
         yield
-    finally:
-        lock.release()
-
-
-def _is_full_disk(error: Exception) -> bool:
-    """Only Python itself gives the number of a failed write; safetensors and torch, of checkpoints, say it in words."""
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if type(error).__name__ == "SafetensorError":  # not imported: most of what writes files needs no such package
-        return "I/O error" in str(error)
-    return "inline_container.cc" in str(error)
 
 
 def _flush(paths: Iterable[Path]) -> None:
@@ -124,6 +117,17 @@ def _flush(paths: Iterable[Path]) -> None:
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_once(path: Path) -> str:
+    """`sha256`, computed once in a process unless size or time change: that of 30 GB of images takes half a minute."""
+    state = path.stat()
+    return _sha256_as_of(path, state.st_size, state.st_mtime_ns)
+
+
+@functools.cache
+def _sha256_as_of(path: Path, *state: int) -> str:
+    return sha256(path)
 
 
 def read_json(path: Path, remedy: str) -> Any:
@@ -154,38 +158,32 @@ def read_signed(path: Path, remedy: str) -> dict[str, Any]:
 
 def write_checksums(folder: Path) -> None:
     """List the sha256 of every file of a folder in its SHA256SUMS, for `damage`."""
-    (folder / SUMS).write_text("".join(f"{line}\n" for line in _sums(folder)), encoding="utf8")
+    (folder / SUMS).write_text("".join(f"{line}\n" for line in sorted(_sums(folder))), encoding="utf8")
 
 
 def damage(folder: Path) -> str:
     """Why a folder is not one of the files that its SHA256SUMS lists and no others; "" where it is."""
-    states = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
-    return _damage_of(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
-
-
-@functools.cache
-def _damage_of(folder: Path, state: tuple) -> str:  # the sums of 30 GB of images take half a minute
     try:
-        listed, present = (folder / SUMS).read_text(encoding="utf8").splitlines(), _sums(folder)
+        listed, present = {*(folder / SUMS).read_text(encoding="utf8").splitlines()}, _sums(folder)
     except (OSError, UnicodeDecodeError) as error:
         return f"its checksums cannot be compared: {error}"
-    if wrong := sorted({line.partition("  ")[2] or SUMS for line in set(listed) ^ set(present)}):
+    if wrong := sorted({line.partition("  ")[2] or SUMS for line in listed ^ present}):
         return f"{', '.join(wrong)}: not what {SUMS} lists"
     return "" if listed else f"{SUMS} lists nothing"
 
 
-def _sums(folder: Path) -> list[str]:
-    return [f"{sha256(path)}  {path.name}" for path in sorted(folder.iterdir()) if path.name != SUMS]
+def _sums(folder: Path) -> set[str]:
+    return {f"{sha256_once(path)}  {path.name}" for path in folder.iterdir() if path.name != SUMS}
 
 
 def quarantine(path: Path, reason: object) -> None:
     """Warn of a damaged file or folder and rename it to `<name>.damaged`, so that a sound one can take its place."""
-    names = (f"{path.name}.damaged{number}" for number in itertools.chain([""], itertools.count(2)))
-    aside = next(place for name in names if not (place := path.with_name(name)).exists())
+    places = (path.with_name(f"{path.name}.damaged{number}") for number in itertools.chain([""], itertools.count(2)))
+    aside = next(place for place in places if not place.exists())
     with suppress(FileNotFoundError):  # another process has just done so
         path.rename(aside)
-    reason = " ".join(str(reason).split())
-    warnings.warn(f"{path} is damaged ({reason}); it is now called {aside.name} and made anew", stacklevel=2)
+    why = " ".join(str(reason).split())
+    warnings.warn(f"{path} is damaged ({why}); it is now called {aside.name} and made anew", stacklevel=2)
 
 
 def repository_root() -> Path:
@@ -198,7 +196,7 @@ def repository_root() -> Path:
 def _repository_above(here: Path) -> Path:
     for folder in (here, *here.parents):
         project = folder / "pyproject.toml"
-        if project.is_file() and PROJECT.search(project.read_bytes()) and (folder / "dmlrepro").is_dir():
+        if project.is_file() and b'\nname = "dmlrepro"\n' in project.read_bytes() and (folder / "dmlrepro").is_dir():
             return folder
     return Path(__file__).resolve().parents[1]
 
@@ -236,9 +234,9 @@ def is_sound(place: Path) -> bool:
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:
     """The array `build()` returns, kept below cache_root()/folder under the hash of `key`, see `kept_folder`."""
 
-    def write(made: Path) -> None:
-        array = build()
-        _write_array(made / "array.npy", array.shape, array.dtype, [array])
+    def write(made: Path) -> None:  # not by np.save alone, which does not say that a disk is full
+        np.save(content := io.BytesIO(), build())
+        (made / "array.npy").write_bytes(content.getbuffer())
 
     return np.load(kept_folder(cache_root() / folder / _name_of(key), write) / "array.npy")
 
@@ -248,16 +246,15 @@ def mapped_array(
 ) -> np.ndarray:
     """The read-only array whose rows `build()` gives, in parts of any length, kept in `folder` under the hash of `key`,
     see `kept_folder`. It is mapped into memory, so that processes share what they read of it."""
-    place = kept_folder(folder / _name_of(key), lambda made: _write_array(made / "array.npy", shape, dtype, build()))
-    return np.load(place / "array.npy", mmap_mode="r")
 
+    def write(made: Path) -> None:  # not through a mapping: where the disk is full, that would be a signal
+        with (made / "array.npy").open("wb") as file:
+            form = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, form)
+            for rows in build():
+                file.write(np.ascontiguousarray(rows, dtype).data)
 
-def _write_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray]) -> None:
-    with path.open("wb") as file:
-        form = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, form)
-        for rows in parts:  # not through a mapping: where the disk is full, that would be a signal
-            file.write(np.ascontiguousarray(rows, dtype).data)
+    return np.load(kept_folder(folder / _name_of(key), write) / "array.npy", mmap_mode="r")
 
 
 def _name_of(key: object) -> str:

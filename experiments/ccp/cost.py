@@ -1,6 +1,6 @@
 """Notebook 46: what a step costs with CCP, beside the same loss within the batch (Sec. V-B, Table I).
 
-A step and how it is measured: `experiments.steps`.
+A step and how it is measured: `experiments.timing`.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
-from experiments import steps, timing
+from experiments import timing
 from experiments.ccp.claims import TESTS
 from experiments.networks import backbones
 from experiments.params import Count, Whole, parameters
@@ -30,7 +30,7 @@ def measure(params: Any) -> pd.DataFrame:
     device = device_for_training()
     with timing.threads(params.threads):
         some = (params.network_images, params.image_size, device)
-        network, images = steps.network_and_images(params.backbone, params.weights, params.embedding_size, *some)
+        network, images = timing.network_and_images(params.backbone, params.weights, params.embedding_size, *some)
         moving = list(network.parameters())
         anchors = [parameter.detach().clone() for parameter in moving]
 
@@ -42,7 +42,7 @@ def measure(params: Any) -> pd.DataFrame:
         for count in params.class_counts:
             calls |= _calls(count, params, device)
         share = params.network_images / params.batch_size
-        times, rest = steps.in_turn(calls, steps.network_step(network, images), share, params.seeds, device)
+        times, rest = timing.steps(calls, timing.network_step(network, images), share, params.seeds, device)
     rows = []
     for seed in range(params.seeds):
         image = times["forward", 0][seed] / params.network_images
@@ -67,7 +67,7 @@ def _calls(count: int, params: Any, device: torch.device) -> dict:
     classes, pairs = labels.to(device), ProxyContrastiveLoss()
     return {
         ("C2", count): lambda: pairs(inside, classes).backward(),
-        ("C2-CCP-L", count): steps.LossStep(given, embeddings, labels, device),
+        ("C2-CCP-L", count): timing.LossStep(given, embeddings, labels, device),
         ("search", count): lambda: greedy_k_center(pool, centers, params.proxies_per_class),
     }
 

@@ -1,8 +1,7 @@
 """`python -m experiments data fetch NAME`: download, verify and unpack a data set into its official layout.
 
 A file counts only once its checksum is right; an archive unpacks beside its place and is moved there whole. Nothing
-that exists is overwritten. Where nothing could be had, the error says what to do by hand; archives that were put where
-the instructions say are verified and unpacked by the same command.
+that exists is overwritten. Archives that were put by hand where an error says are verified and unpacked as well.
 """
 
 import http.client
@@ -14,7 +13,12 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.datasets import layouts, manifests
+from pytorch_metric_learning.datasets import CUB, StanfordOnlineProducts
+from torch.hub import download_url_to_file
+from torchvision.datasets import MNIST, Omniglot
+from torchvision.datasets.utils import check_integrity
+
+from experiments.datasets import manifests
 from experiments.files import atomic_write, data_root, temporary_folder
 
 TIMEOUT = 30  # seconds without an answer
@@ -26,36 +30,23 @@ class Source(NamedTuple):
     file: str  # its path below the data folder
     urls: tuple[str, ...] = ()  # where it can be downloaded, best first; none if only by hand
     md5: str | None = None
-    unpacks_to: str | None = None  # the folder below the data folder that a .tgz or .zip becomes
+    unpacks: bool = False  # a .tgz or .zip becomes the folder of its name
 
 
-_OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
-_OMNIGLOT_MD5 = {
-    "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
-    "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
-}
-_CUB = "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz"
-_SOP = (
-    "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
-    # the link of the authors' repository, as pytorch-metric-learning downloads it
-    "https://drive.usercontent.google.com/download?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8&export=download&authuser=0"
-    "&confirm=t",
-)
+_SOP = "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip", StanfordOnlineProducts.DOWNLOAD_URL
 SOURCES = {
     "mnist": [],  # by torchvision
-    "omniglot": [Source(f"omniglot/{name}", (f"{_OMNIGLOT}{name}",), md5) for name, md5 in _OMNIGLOT_MD5.items()],
-    "cub": [Source("CUB_200_2011.tgz", (_CUB,), "97eceeb196236b17998738112f37df78", "CUB_200_2011")],
+    "omniglot": [
+        Source(f"omniglot/{name}.zip", (f"{Omniglot.download_url_prefix}/{name}.zip",), md5)
+        for name, md5 in Omniglot.zips_md5.items()
+    ],
+    "cub": [Source("CUB_200_2011.tgz", (CUB.DOWNLOAD_URL,), "97eceeb196236b17998738112f37df78", True)],
     "cars": [
-        Source("Cars196/car_ims.tgz", (), "d5c8f0aa497503f355e17dc7886c3f14", "Cars196/car_ims"),
+        Source("Cars196/car_ims.tgz", (), "d5c8f0aa497503f355e17dc7886c3f14", True),
         Source("Cars196/cars_annos.mat", (), "b407c6086d669747186bd1d764ff9dbc"),
     ],
-    "sop": [
-        Source("Stanford_Online_Products.zip", _SOP, "7f73d41a2f44250d4779881525aea32e", "Stanford_Online_Products")
-    ],
-    "inshop": [
-        Source("InShop/Img/img.zip", unpacks_to="InShop/Img/img"),
-        Source("InShop/Eval/list_eval_partition.txt"),
-    ],
+    "sop": [Source("Stanford_Online_Products.zip", _SOP, "7f73d41a2f44250d4779881525aea32e", True)],
+    "inshop": [Source("InShop/Img/img.zip", unpacks=True), Source("InShop/Eval/list_eval_partition.txt")],
 }
 BY_HAND = {  # each ends in the same command again
     "cars": """\
@@ -63,7 +54,7 @@ The authors' servers have not answered since 2023. Either of two copies will do;
 a) https://www.kaggle.com/api/v1/datasets/download/jutrera/stanford-car-dataset-by-classes-folder, unzipped into
    {root}/Cars196/, so that names.csv, anno_train.csv, anno_test.csv and car_data/ lie there.
 b) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.""",
-    "mnist": "Put {{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte, unpacked, into {root}/MNIST/raw/.",
+    "mnist": "Put {train,t10k}-{images-idx3,labels-idx1}-ubyte, unpacked, into {root}/MNIST/raw/.",
     "sop": """\
 Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
 https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB) and put it there:
@@ -75,48 +66,42 @@ into {root}/InShop/Img/ and Eval/list_eval_partition.txt into {root}/InShop/Eval
 }
 
 
-def fetch(name: str, root: str | Path | None = None) -> None:
-    """Make a set available below `root` (default `files.data_root()`) and print its table, or what to do by hand.
+def fetch(name: str) -> None:
+    """Make a set available below `files.data_root()` and print its table, or what to do by hand.
 
     Raises:
         ValueError: unknown name.
         OSError: a file could not be had, or is damaged or of a wrong checksum; says what to do by hand.
     """
-    if name == "glyphs":
-        print("glyphs are drawn on first use; there is nothing to fetch")
-        return
+    if name in manifests.DRAWN:
+        return print(f"{name} are drawn on first use; there is nothing to fetch")
     if name not in SOURCES:
         raise ValueError(f"unknown data set {name!r}; there are {', '.join(SOURCES)}")
-    root = Path(root or data_root())
+    root = data_root()
     try:
-        for source in [] if name == "cars" and layouts.is_copy_of_cars(root) else SOURCES[name]:
-            file, result = root / source.file, root / (source.unpacks_to or source.file)
-            if result.exists() and source.unpacks_to:
-                print(f"{result}: already there")
+        for source in [] if name == "cars" and (root / "Cars196" / "names.csv").is_file() else SOURCES[name]:
+            file = root / source.file
+            if source.unpacks and file.with_suffix("").exists():
                 continue
             if file.exists():
                 verify(file, source.md5)
             else:
                 download(source.urls, file, source.md5)
-            if source.unpacks_to:
-                unpack(file, result)
-            print(f"{result}: ready")
+            if source.unpacks:
+                unpack(file, file.with_suffix(""))
+            print(f"{file}: ready")
         if name == "mnist":
-            from torchvision.datasets import MNIST
-
             MNIST(root, download=True)
     except (OSError, RuntimeError) as error:  # the latter by torchvision
         missing = [f"Download {' or '.join(source.urls)} to {root / source.file}." for source in SOURCES[name]]
-        steps = BY_HAND[name].format(root=root) if name in BY_HAND else "\n".join(missing)
+        steps = BY_HAND.get(name, "\n".join(missing)).replace("{root}", str(root))
         again = "Then run this command again: it verifies, unpacks and counts what is there."
         raise OSError(f"{error}\nIf it stays so, by hand:\n{steps}\n{again}") from error
-    print(manifests.check(name, root))
+    print(manifests.check(name))
 
 
 def download(urls: tuple[str, ...], file: Path, md5: str | None) -> None:
     """Download to `file`; the first url that delivers it counts. OSError names what went wrong with each."""
-    from torch.hub import download_url_to_file
-
     failures = [] if urls else ["it cannot be downloaded automatically"]
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)  # torch has none, and a server that is silent would be waited for
@@ -136,8 +121,6 @@ def download(urls: tuple[str, ...], file: Path, md5: str | None) -> None:
 
 def verify(file: Path, md5: str | None) -> None:
     """OSError unless `file` has the checksum."""
-    from torchvision.datasets.utils import check_integrity
-
     if not check_integrity(str(file), md5):
         raise OSError(f"{file}: expected md5 {md5}, found another; damaged or changed")
 

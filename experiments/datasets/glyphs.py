@@ -1,13 +1,17 @@
-"""The embedded data set: characters of many scripts, rendered with the typefaces that matplotlib ships.
+"""The two embedded data sets: characters rendered with the typefaces that matplotlib ships. Nothing is downloaded.
 
 A class is a character; its images are typefaces of that character under random affine jitter, contrast and noise.
-Training classes are Latin, Greek and Cyrillic letters, test classes are letters of scripts never seen in training, so
-the test asks for what deep metric learning promises: similarity on new classes. Nothing is downloaded.
+
+`glyphs` train on Latin, Greek and Cyrillic letters and test on letters of scripts never seen in training: that is what
+deep metric learning promises, similarity on new classes. `symbols` are to them what ImageNet is to birds: a network is
+pretrained on them (networks/conv4_symbols.safetensors), so that a head or a short run on glyphs starts from something,
+and nothing of glyphs has been seen. They are the punctuation, currencies, operators, arrows, shapes and few letters of
+Lao that at least eight typefaces contain, in the order of the code points; every sixth is for testing.
 
 Glyphs that render alike (A of Latin, Greek and Cyrillic; c and C after scaling) are one class, represented by the first
-of them. Alike means a correlation above 0.94 of the blurred, box-fitted upright renderings in some shared typeface. The
-outcome of that rule is written down as plain tables, so that labels never depend on a rasteriser's version; a test
-recomputes the correlations.
+of them. Alike means a correlation above 0.94 of the blurred, box-fitted upright renderings in some shared typeface; a
+symbol looks like no glyph and no earlier symbol, 0.9. The outcome is written down as plain tables, so that labels never
+depend on a rasteriser's version.
 """
 
 import functools
@@ -32,7 +36,17 @@ TEST_SCRIPTS = {
     "Arabic": "ءبةتثجخدذرزسشضطعغفقكلمنهوىي",
     "Canadian": "ᐁᐎᐚᐧᐳᑀᑍᑚᑦᑾᒊᒖᒢᒮᒺᓈᓔᓠᓭᓹᔅᔙ",
 }
-
+SYMBOLS = (
+    '"#$%&*+,./;=>@\\¢£¤§©¬°±¶¿ຂຄຈຊນຜຝຣສຯາຳ‗‡‣…‰′″‴‶‷‸‼‽⁂⁇⁋⁌⁍⁒⁗₠₢₧₯₰₲₴₸₺℃℅℉№℮⅁⅋←↓'
+    "↗↘↙↛↝↣↨↫↬↯↱↲↳↴↵↷↸↹↺↽⇅⇋⇍⇏⇑⇗⇘⇙⇚⇢⇦⇨⇩⇫⇰⇲⇶∁∄∅∊∍∓∔∘∝∞∟∠∬∴∵∷∸∹≄≅≍≎≐≓≗≘≛≞≤≥≦≧≨≮≴≵≶≷"
+    "≺≼≽≾≿⊂⊃⊅⊆⊇⊊⊋⊍⊏⊐⊞⊠⊢⊣⊥⊧⊨⊩⊪⊫⊭⊯⊲⊳⊸⋆⋐⋑⋚⋛⋝⋞⋟⋠⋡⋧⋯⌁⌂⌃⌅⌆⌌⌍⌎⌐⌑⌘⌙⌜⌞⌟⌥⌦⌧⍽⎛⎜⎞⎟⎨⎬⏎⏏▀▄▆▊▌▎"
+    "▐░▕□▣▫▭▱▲△▷►▼▽◀◅◇◈◊○◍◐◑◒◓◕◖◜◝◞◠◡◢◣◤◭◮◸◹◺☀☹☼☿♀♂♃♄♅♆♡♣♤♧♩♫♬♭♮⟰⟳⟴⟶⟸⤊⧻⨌⩫⬎⬏⬑⬖⬗⬘⬙"
+)
+TEST_SYMBOLS = "':~ª×ບະ‥‵‾⁎₪₹™↖↟↰↶⇄⇖⇥⇱∉√∭≁≒≣≩≹⊁⊈⊔⊦⊬⋄⋜⋦⌄⌏⌝⌫⎠▁▏▤▶◁◌◔◟◥◿♁♇♪⟲⥀⬐"
+CHARACTERS = {  # of the training and of the test part of each set, one per class, in label order
+    "glyphs": ("".join(TRAIN_SCRIPTS.values()), "".join(TEST_SCRIPTS.values())),
+    "symbols": (SYMBOLS, TEST_SYMBOLS),
+}
 
 SIZE = 32  # pixels: height and width of an image
 MASTER, BOX = 64, 40  # pixels: the drawing a jittered image is sampled from, and the longer side of the glyph in it
@@ -57,43 +71,22 @@ TYPEFACES = (
 )
 
 
-def characters() -> tuple[str, str]:
-    """The train and the test characters, one per class, in label order."""
-    return "".join(TRAIN_SCRIPTS.values()), "".join(TEST_SCRIPTS.values())
-
-
-def _font_file(typeface: str) -> Path:
+@functools.cache
+def _typeface(name: str) -> tuple[ImageFont.FreeTypeFont, frozenset[int]]:
+    """A font, and the code points that it contains."""
     import matplotlib
-
-    path = Path(matplotlib.get_data_path(), "fonts", "ttf", f"{typeface}.ttf")
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"typeface {typeface}: {path} is missing; reinstall matplotlib from PyPI or conda-forge"
-        )
-    return path
-
-
-@functools.cache
-def _font(typeface: str) -> ImageFont.FreeTypeFont:
-    # the basic layout engine is asked for, because the other one depends on whether libraqm is installed
-    return ImageFont.truetype(str(_font_file(typeface)), 96, layout_engine=ImageFont.Layout.BASIC)
-
-
-@functools.cache
-def _code_points(typeface: str) -> frozenset[int]:
     from matplotlib.ft2font import FT2Font
 
-    return frozenset(range(128) if typeface in _COMPUTER_MODERN else FT2Font(str(_font_file(typeface))).get_charmap())
+    path = Path(matplotlib.get_data_path(), "fonts", "ttf", f"{name}.ttf")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; reinstall matplotlib from PyPI or conda-forge")
+    points = range(128) if name in _COMPUTER_MODERN else FT2Font(str(path)).get_charmap()
+    # the basic layout engine is asked for, because the other one depends on whether libraqm is installed
+    return ImageFont.truetype(str(path), 96, layout_engine=ImageFont.Layout.BASIC), frozenset(points)
 
 
-def typefaces_of(character: str) -> list[str]:
-    """The typefaces that contain a character, in the order of TYPEFACES."""
-    return [typeface for typeface in TYPEFACES if ord(character) in _code_points(typeface)]
-
-
-def draw(character: str, typeface: str) -> Image.Image:
+def draw(character: str, font: ImageFont.FreeTypeFont) -> Image.Image:
     """A character upright, scaled so that its ink fits BOX x BOX, white on black, centred in MASTER x MASTER pixels."""
-    font = _font(typeface)
     left, top, right, bottom = font.getbbox(character)
     ink = Image.new("L", (right - left, bottom - top))
     ImageDraw.Draw(ink).text((-left, -top), character, fill=255, font=font)
@@ -111,7 +104,7 @@ def render(character: str, count: int) -> np.ndarray:
     """
     uniform = np.random.default_rng([ord(character), 0]).random((count, 9))
     noise = np.random.default_rng([ord(character), 1]).standard_normal((count, SIZE, SIZE), dtype=np.float32)
-    masters = [draw(character, typeface) for typeface in typefaces_of(character)]
+    masters = [draw(character, font) for font, points in map(_typeface, TYPEFACES) if ord(character) in points]
     images = np.empty((count, SIZE, SIZE), np.float32)
     for image, face, coefficients in zip(images, uniform[:, 0], _affine_coefficients(uniform[:, 1:7])):
         master = masters[int(face * len(masters))]

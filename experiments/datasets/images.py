@@ -1,8 +1,7 @@
 """From a manifest to uint8 image batches: decode once, then crop, flip and resize straight from memory-mapped pixels.
 
-A store keeps all images of a set as one flat uint8 array, height x width x channels each. Batches leave here as
-uint8 (B, C, height, width) on the CPU; scaling, normalising and the colour order belong to the backbone. All random
-numbers of a batch are drawn from the caller's generator before any image is touched.
+Batches are on the CPU; scaling, normalising and the colour order belong to the backbone. All random numbers of a batch
+are drawn from the caller's generator before any image is touched.
 
 Files of any mode become RGB: of several frames the first one, 16 bits cut to the upper 8, transparency over white.
 Pixels without a fixed range (floats, 32-bit or signed integers) and images more than LONGEST times as long as wide are
@@ -10,13 +9,12 @@ refused by name. The reader's own photographs are turned upright as their EXIF o
 decoded as stored, which is how published numbers were made.
 """
 
-import hashlib
 import math
 import os
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,31 +22,28 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from experiments.datasets.layouts import few
 from experiments.datasets.manifests import Manifest, is_own
-from experiments.files import cache_root, kept_folder
+from experiments.files import cache_root, kept_folder, sha256
 
 CROP_ATTEMPTS = 10  # as many as torchvision's RandomResizedCrop makes
 RATIO = (3 / 4, 4 / 3)  # width over height of a crop
 LONGEST = 50  # times the short side: a line of 1 x 10,000 pixels, enlarged to a usable height, would fill the disk
-EXIF_ORIENTATION = 0x0112
 
 
 class ImageStore:
-    """Images in one flat uint8 tensor; `store[i]` is a view (C, H, W). sizes: int64 (N, 2), height and width of every
-    image; channels: 1 (grey) or 3; image_size: (height, width) if it is the same for all images, else None."""
+    """Images in one flat uint8 tensor, height x width x channels each; `store[i]` is a view (C, H, W). sizes: int64
+    (N, 2), heights and widths; channels: 1 (grey) or 3; image_size: (height, width) if all images have it, else None.
+    """
 
     def __init__(self, pixels: Tensor, sizes: Tensor, channels: int):
         lengths = sizes.prod(1) * channels
         self.pixels, self.sizes, self.channels = pixels, sizes, channels
         self.offsets = (lengths.cumsum(0) - lengths).tolist()
         self.image_size = tuple(sizes[0].tolist()) if (sizes == sizes[0]).all() else None
-
-    def __len__(self) -> int:
-        return len(self.sizes)
 
     def __getitem__(self, index: int) -> Tensor:
         height, width = self.sizes[index].tolist()
@@ -68,15 +63,21 @@ def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore
     Raises ValueError on files that are no readable images (how many, and the first few), OSError on too full a disk.
     """
     if isinstance(manifest.images, tuple):
-        return _open_files(manifest, short_side)
+        # uncompressed files in two of the reader's folders may agree in names and sizes; the folders' names differ
+        files = manifest.name if is_own(manifest.name) else manifest.images_digest[:16]
+        place = cache_root() / "images" / f"{files}-{short_side or 'original'}"
+        folder = kept_folder(place, partial(_decode_files, manifest, short_side))
+        with warnings.catch_warnings():  # read-only memory is what we want; nothing here writes to a store
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            pixels = torch.from_numpy(np.memmap(folder / "pixels", np.uint8, "r"))
+        return ImageStore(pixels, torch.from_numpy(np.load(folder / "sizes.npy")), 3)
     images = torch.from_numpy(np.require(manifest.images, requirements=["C", "W"]))
-    images = images.unsqueeze(-1) if images.ndim == 3 else images
-    _, height, width, _ = images.shape
-    if short_side not in (None, min(height, width)):
-        height, width = _with_short_side(height, width, short_side)
-        images = _resize(images.permute(0, 3, 1, 2), (height, width)).permute(0, 2, 3, 1).contiguous()
-    count, height, width, channels = images.shape
-    return ImageStore(images.view(-1), torch.tensor([[height, width]]).expand(count, 2), channels)
+    images = (images.unsqueeze(-1) if images.ndim == 3 else images).permute(0, 3, 1, 2)
+    if short_side:
+        images = _resize(images, _with_short_side(images.shape[2:], short_side))
+    count, channels, height, width = images.shape
+    pixels = images.permute(0, 2, 3, 1).reshape(-1)
+    return ImageStore(pixels, torch.tensor([[height, width]]).expand(count, 2), channels)
 
 
 def train_batch(
@@ -108,17 +109,14 @@ def train_batch(
 
 
 def test_batch(store: ImageStore, indices: Tensor, size: int, *, resize: int | None = None) -> Tensor:
-    """Centre crops: uint8 (B, C, size, size); resize: pixels of the shorter side before the crop, None takes images as
-    stored, enlarging those smaller than size."""
-    if resize is not None and resize < size:
-        raise ValueError(f"resize must be at least size = {size}, got {resize}")
+    """Centre crops: uint8 (B, C, size, size); resize: pixels of the shorter side before the crop, at least size; None
+    takes images as stored, enlarging those smaller than size."""
     batch = _empty(store, len(indices), size)
     for out, index in zip(batch, torch.as_tensor(indices).tolist()):
         image = store[index]
-        _, height, width = image.shape
-        height, width = _with_short_side(height, width, resize or max(size, min(height, width)))
-        image = _resize(image[None], (height, width))[0]
-        top, left = round((height - size) / 2), round((width - size) / 2)
+        sides = image.shape[1:]
+        image = _resize(image[None], _with_short_side(sides, resize or max(size, min(sides))))[0]
+        top, left = (round((side - size) / 2) for side in image.shape[1:])
         out.copy_(image[:, top : top + size, left : left + size])
     return batch
 
@@ -138,9 +136,9 @@ def check(manifest: Manifest) -> str:
     """
 
     def looked_at(path: str) -> tuple[str, int, int, int, int]:
-        (height, width), mode = _header(path, own=is_own(manifest.name))
+        size, mode = _header(path, own=is_own(manifest.name))
         pixels = np.asarray(decoded(path, upright=False))
-        return mode, min(height, width), max(height, width), int(pixels.min()), int(pixels.max())
+        return mode, min(size), max(size), int(pixels.min()), int(pixels.max())
 
     modes, short, long, darkest, brightest = zip(*_all_read(manifest, looked_at))
     _refuse_shared(manifest)
@@ -199,39 +197,23 @@ def _empty(store: ImageStore, count: int, size: int) -> Tensor:
     return torch.empty(count, store.channels, size, size, dtype=torch.uint8, memory_format=torch.channels_last)
 
 
-def _resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+def _resize(images: Tensor, size: tuple[int, ...]) -> Tensor:
     """uint8 (B, C, H, W) to (B, C, *size); the uint8 kernel is several times faster than going through float."""
     if images.shape[2:] == size:
         return images
     return F.interpolate(images, size, mode="bilinear", antialias=True)
 
 
-def _with_short_side(height: int, width: int, short_side: int) -> tuple[int, int]:
-    if height <= width:
-        return short_side, int(short_side * width / height)
-    return int(short_side * height / width), short_side
-
-
-def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
-    # uncompressed files in two of the reader's folders may agree in names and sizes; the folders' names differ
-    files = manifest.name if is_own(manifest.name) else manifest.images_digest[:16]
-    folder = kept_folder(
-        cache_root() / "images" / f"{files}-{short_side or 'original'}", partial(_decode_files, manifest, short_side)
-    )
-    sizes = torch.from_numpy(np.load(folder / "sizes.npy"))
-    with warnings.catch_warnings():  # read-only memory is what we want; nothing here writes to a store
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        pixels = torch.from_numpy(np.memmap(folder / "pixels", np.uint8, "r"))
-    return ImageStore(pixels, sizes, 3)
+def _with_short_side(size: Sequence[int], short_side: int) -> tuple[int, ...]:
+    return tuple(int(short_side * side / min(size)) for side in size)
 
 
 def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
     own = is_own(manifest.name)
-    headers = _all_read(manifest, partial(_header, own=own))
+    sides = [size for size, _ in _all_read(manifest, partial(_header, own=own))]
     _refuse_shared(manifest)
-    sides = [(height, width) for (height, width), _ in headers]
     if short_side:
-        sides = [_with_short_side(height, width, short_side) for height, width in sides]
+        sides = [_with_short_side(size, short_side) for size in sides]
     sizes = np.array(sides, np.int64)
     ends = (sizes.prod(1) * 3).cumsum()
     needed, free = int(ends[-1]), shutil.disk_usage(folder).free
@@ -278,7 +260,7 @@ def _refuse_shared(manifest: Manifest) -> None:
     """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy."""
     if not is_own(manifest.name) or not manifest.labelled:
         return
-    contents = _all_read(manifest, lambda path: hashlib.sha256(Path(path).read_bytes()).digest())
+    contents = _all_read(manifest, lambda path: sha256(Path(path)))
     files = list(zip(contents, manifest.images, manifest.split))
     trained = {content: path for content, path, split in files if split == "train"}
     if shared := [f"{path} = {trained[key]}" for key, path, split in files if split == "test" and key in trained]:
@@ -304,6 +286,6 @@ def _orientation(image: Image.Image) -> int:
     if image.format == "TIFF":  # Pillow turns these itself
         return 1
     try:
-        return image.getexif().get(EXIF_ORIENTATION, 1)
+        return image.getexif().get(ExifTags.Base.Orientation, 1)
     except Exception:  # damaged EXIF data do not make a photograph unreadable
         return 1

@@ -11,14 +11,18 @@ import hashlib
 import os
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
+from experiments.datasets import glyphs, layouts, own_images
+from experiments.datasets.layouts import few
 from experiments.files import cached_array, data_root
 
-DRAWN = ("glyphs", "symbols")  # embedded sets, rendered from fonts
+DRAWN = tuple(glyphs.CHARACTERS)  # embedded sets, rendered from fonts
 # images and classes per part, as published with each set
 OFFICIAL = {
     "omniglot": {"train": (19280, 964), "test": (13180, 659)},
@@ -87,19 +91,11 @@ class Manifest:
         return hashlib.sha256(unicodedata.normalize("NFC", "".join(lines)).encode()).hexdigest()
 
 
-def load(
-    name: str,
-    root: str | Path | None = None,
-    *,
-    label_noise: float = 0.0,
-    seed: int = 0,
-    images_per_class: int | None = None,
-) -> Manifest:
-    """Read a data set.
+def load(name: str, *, label_noise: float = 0.0, seed: int = 0, images_per_class: int | None = None) -> Manifest:
+    """Read a data set below `data_root()`.
 
     Args:
         name: as in `Manifest`, or "folder:PATH" or "manifest:FILE.csv" for the reader's own images (see own_images.py).
-        root: folder that holds the data sets and from which a PATH counts, default `data_root()`.
         label_noise: fraction of the training images, 0 <= label_noise < 1, that get the label of a uniformly random
             other training class; which ones is in `Manifest.corrupted`.
         seed: seeds the label noise and nothing else.
@@ -113,33 +109,26 @@ def load(
         raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
     if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
         raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
-    base = str(name).removesuffix("-subset")
     if name in DRAWN:
         manifest = _drawn(name, images_per_class or 24)
-    elif not is_own(name) and base not in OFFICIAL:
-        raise ValueError(
-            f"unknown data set {name!r}; there are {', '.join(DRAWN)}, {', '.join(OFFICIAL)}, each of the latter also "
-            "-subset, and your own images as folder:PATH or manifest:FILE.csv"
-        )
     elif images_per_class is not None:
-        raise ValueError(
-            f"images_per_class is for {' and '.join(DRAWN)} only, which are drawn on demand, not for {name}"
-        )
+        raise ValueError(f"images_per_class is for {' and '.join(DRAWN)} only, which are drawn, not for {name}")
     else:
-        manifest, _ = _read(name, root)
+        manifest, _ = present(name)
         if manifest.name != name and not is_own(name):
-            raise ValueError(
-                f"{name}: expected {'fewer than ' * (name != base)}{_describe(OFFICIAL[base])}; "
-                f"found {_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
-            )
-    return _with_label_noise(manifest, label_noise, seed) if label_noise else manifest
-
-
-def present(name: str, root: str | Path | None = None) -> tuple[Manifest, tuple[str, ...]]:
-    """What is there under a name, with or without "-subset", whole or in part, and notes on how it was read."""
-    if is_own(name) or str(name).removesuffix("-subset") in OFFICIAL:
-        return _read(name, root)
-    return load(name, root), ()
+            expected = ("" if name in OFFICIAL else "fewer than ") + _describe(OFFICIAL[name.removesuffix("-subset")])
+            found = f"{_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
+            raise ValueError(f"{name}: expected {expected}; found {found}")
+    if not label_noise:
+        return manifest
+    train, num_classes = manifest.indices("train"), manifest.num_train_classes
+    if num_classes < 2:
+        raise ValueError(f"label_noise needs at least 2 training classes, {manifest.name} has {num_classes}")
+    generator = np.random.default_rng(seed)
+    corrupted = np.sort(generator.choice(train, round(label_noise * len(train)), replace=False))
+    labels = manifest.labels.copy()
+    labels[corrupted] = (labels[corrupted] + generator.integers(1, num_classes, len(corrupted))) % num_classes
+    return replace(manifest, labels=labels, corrupted=corrupted)
 
 
 def is_own(name: str) -> bool:
@@ -147,14 +136,13 @@ def is_own(name: str) -> bool:
     return str(name).startswith(("folder:", "manifest:")) or "@" in str(name)
 
 
-def check(name: str, root: str | Path | None = None) -> str:
+def check(name: str) -> str:
     """A table of what is there under a name, with or without "-subset": counts, class sizes, digest, official or not.
 
     Raises what `load` raises, except for counts that differ from the official ones.
     """
-    base = str(name).removesuffix("-subset")
-    manifest, notes = present(name, root)
-    official = OFFICIAL.get(base, {})
+    manifest, notes = present(name)
+    official = OFFICIAL.get(str(name).removesuffix("-subset"), {})
     lines = [f"{'part':8}{'images':>8}{'classes':>9}{'per class':>12}{'official':>18}"]
     for part, (images, classes) in _counts(manifest).items():
         sizes = np.unique(manifest.labels[manifest.indices(part)], return_counts=True)[1]
@@ -171,114 +159,86 @@ def check(name: str, root: str | Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifest:
-    train, num_classes = manifest.indices("train"), manifest.num_train_classes
-    if num_classes < 2:
-        raise ValueError(f"label_noise needs at least 2 training classes, {manifest.name} has {num_classes}")
-    generator = np.random.default_rng(seed)
-    corrupted = np.sort(generator.choice(train, round(fraction * len(train)), replace=False))
-    labels = manifest.labels.copy()
-    labels[corrupted] = (labels[corrupted] + generator.integers(1, num_classes, len(corrupted))) % num_classes
-    return replace(manifest, labels=labels, corrupted=corrupted)
-
-
 @functools.lru_cache(maxsize=2)  # a run asks several times, and a process has many runs on the same images
 def _drawn(name: str, images_per_class: int) -> Manifest:
-    from importlib.metadata import version
-
-    from experiments.datasets import glyphs, symbols
-
-    drawn = {"glyphs": glyphs, "symbols": symbols}[name]
-    train, test = drawn.characters()
-    key = (drawn.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
+    train, test = glyphs.CHARACTERS[name]
+    key = (glyphs.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
     images = cached_array(name, key, lambda: np.concatenate([glyphs.render(c, images_per_class) for c in train + test]))
-    test_part = np.repeat([False, True], [len(train) * images_per_class, len(test) * images_per_class])
-    return Manifest(
-        name=name,
-        images=images,
-        labels=np.arange(len(train + test)).repeat(images_per_class),
-        split=np.where(test_part, "test", "train"),
-        is_query=test_part,
-        is_gallery=test_part,
-        class_names=tuple(f"{character} {unicodedata.name(character)}" for character in train + test),
-        corrupted=np.empty(0, np.int64),
-    )
+    labels = np.arange(len(train + test)).repeat(images_per_class)
+    names = (f"{character} {unicodedata.name(character)}" for character in train + test)
+    return _of_parts(name, images, labels, np.where(labels < len(train), "train", "test"), names)
 
 
-def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]]:
-    """A set in its official layout or the reader's own images, with the checks that hold for all, and notes on it."""
-    from experiments.datasets import layouts
+def _of_parts(
+    name: str, images: Any, labels: np.ndarray, parts: np.ndarray, class_names: Iterable[str], labelled: bool = True
+) -> Manifest:
+    """A manifest without label noise; parts: "train", "test", "query" or "gallery" of each image."""
+    split = np.where(parts == "train", "train", "test")
+    is_query, is_gallery = np.isin(parts, ["test", "query"]), np.isin(parts, ["test", "gallery"])
+    clean = np.empty(0, np.int64)
+    return Manifest(name, images, labels, split, is_query, is_gallery, tuple(class_names), clean, labelled)
 
-    root = Path(root or data_root())
-    base = str(name).removesuffix("-subset")
+
+def present(name: str) -> tuple[Manifest, tuple[str, ...]]:
+    """What is there under a name, with or without "-subset", whole or in part, and notes on how it was read.
+
+    Raises what `load` raises, except for counts that differ from the official ones.
+    """
+    if name in DRAWN:
+        return _drawn(name, 24), ()
+    root, base = data_root(), str(name).removesuffix("-subset")
     if is_own(name):
-        from experiments.datasets import own_images
-
-        annotations = own_images.read(name, root)
-    else:
+        found = own_images.read(name, root)
+    elif base in OFFICIAL:
         try:
-            annotations = getattr(layouts, f"read_{base}")(root)
+            found = getattr(layouts, f"read_{base}")(root)
         except FileNotFoundError as error:
             fetch = f"`python -m experiments data fetch {base}` downloads the set or says how to get it"
             raise FileNotFoundError(f"{error}; {fetch}") from error
-    names, ids, source = annotations.class_names, annotations.class_ids, annotations.source
-    present = set(ids.tolist())
-    if gaps := [f"{number} ({names[number]})" for number in sorted(set(names) - present)]:
-        what = f"class {layouts.few(gaps)} without an image"
-    elif gaps := [str(number) for number in sorted(present - set(names))]:
-        what = f"images of undeclared class {layouts.few(gaps)}"
-    if gaps:
-        raise ValueError(f"{source}: expected images of each of the {len(names)} declared classes, found {what}")
-    if isinstance(annotations.images, list) and (
-        missing := [str(path) for path in annotations.images if not os.path.isfile(path)]
-    ):
-        raise FileNotFoundError(f"{source}: lists {len(missing)} files that are missing: {layouts.few(missing)}")
-    is_train = annotations.parts == "train"
-    train_ids, test_ids = np.unique(ids[is_train]), np.unique(ids[~is_train])
-    least = 1 + bool(annotations.own_name)  # training takes two classes
-    if len(train_ids) < least or not len(test_ids):
+    else:
         raise ValueError(
-            f"{source}: expected at least {least} classes to train on and another one to test on, found "
-            f"{len(train_ids)} and {len(test_ids)}"
+            f"unknown data set {name!r}; there are {', '.join(DRAWN)}, {', '.join(OFFICIAL)}, each of the latter also "
+            "-subset, and your own images as folder:PATH or manifest:FILE.csv"
         )
-    shared = np.intersect1d(train_ids, test_ids)
-    if annotations.open_set and len(shared):
-        remedy = "; give each class to one part, or name no parts, then half of the classes are for testing"
-        raise ValueError(
-            f"{source}: expected other classes in test than in train, found {len(shared)} of {len(names)} in both: "
-            f"{layouts.few([names[number] for number in shared])}{remedy * bool(annotations.own_name)}"
-        )
+    source, own_name, classes, labels = found.source, found.own_name, found.classes, np.asarray(found.labels)
 
-    paths = Counter(map(str, annotations.images)) if isinstance(annotations.images, list) else {}
-    if repeated := [path for path, times in paths.items() if times > 1]:
-        raise ValueError(f"{source}: lists {len(repeated)} files more than once: {layouts.few(repeated)}")
+    def wrong(expected: str, instead: str) -> ValueError:
+        return ValueError(f"{source}: expected {expected}, found {instead}")
+
+    declared = f"images of each of the {len(classes)} declared classes"
+    if empty := sorted({*classes} - {*labels.tolist()}):
+        raise wrong(declared, f"class {few(empty)} without an image")
+    if undeclared := sorted({*labels.tolist()} - {*classes}):
+        raise wrong(declared, f"images of undeclared class {few(undeclared)}")
+    paths = [str(path) for path in found.images] if isinstance(found.images, list) else []
+    if missing := [path for path in paths if not os.path.isfile(path)]:
+        raise FileNotFoundError(f"{source}: lists {len(missing)} files that are missing: {few(missing)}")
+    is_train, least = found.parts == "train", 2 if own_name else 1  # training takes two classes
+    trained, tested = {*labels[is_train].tolist()}, {*labels[~is_train].tolist()}
+    if len(trained) < least or not tested:
+        expected = f"at least {least} classes to train on and another one to test on"
+        raise wrong(expected, f"{len(trained)} and {len(tested)}")
+    shared = [name for name in classes if name in trained & tested]
+    if shared and base != "mnist":  # a closed set: the ten digits are in both parts
+        remedy = "; give each class to one part, or name no parts, then half of the classes are for testing"
+        both = f"{len(shared)} of {len(classes)} in both: {few(shared)}{remedy if own_name else ''}"
+        raise wrong("other classes in test than in train", both)
+    if repeated := [path for path, times in Counter(paths).items() if times > 1]:
+        raise ValueError(f"{source}: lists {len(repeated)} files more than once: {few(repeated)}")
 
     order = np.argsort(~is_train, kind="stable")
-    label_of = {number: label for label, number in enumerate([*train_ids, *np.setdiff1d(test_ids, train_ids)])}
-    parts = annotations.parts[order]
-    manifest = Manifest(
-        name=annotations.own_name or base,
-        images=tuple(str(annotations.images[i]) for i in order)
-        if isinstance(annotations.images, list)
-        else annotations.images[order],
-        labels=np.array([label_of[number] for number in ids[order]]),
-        split=np.where(parts == "train", "train", "test"),
-        is_query=np.isin(parts, ["test", "query"]),
-        is_gallery=np.isin(parts, ["test", "gallery"]),
-        class_names=tuple(names[number] for number in label_of),
-        corrupted=np.empty(0, np.int64),
-        labelled=annotations.labelled,
-    )
-    if annotations.labelled and not _retrievable(manifest).any():
-        raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
-    if annotations.own_name:
-        named = replace(manifest, name=f"{manifest.name}@{manifest.digest()[:8]}")
-        named.__dict__["images_digest"] = manifest.images_digest  # asking for each file's size once is enough
-        return named, annotations.notes
+    images = tuple(paths[i] for i in order) if paths else np.asarray(found.images)[order]
+    label_of = {name: label for label, name in enumerate(sorted(classes, key=lambda name: name not in trained))}
+    numbers = np.array([label_of[name] for name in labels[order]])
+    manifest = _of_parts(own_name or base, images, numbers, found.parts[order], label_of, found.labelled)
+    if manifest.labelled and not _retrievable(manifest).any():
+        raise wrong("a test class with a query and another gallery image", "none")
+    if own_name:
+        return replace(manifest, name=f"{own_name}@{manifest.digest()[:8]}"), found.notes
     counts = _counts(manifest)
     if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):
-        raise ValueError(f"{source}: expected at most {_describe(OFFICIAL[base])}; found {_describe(counts)}")
-    return (manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")), annotations.notes
+        raise wrong(f"at most {_describe(OFFICIAL[base])}", _describe(counts))
+    return (manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")), found.notes
 
 
 def _retrievable(manifest: Manifest) -> np.ndarray:

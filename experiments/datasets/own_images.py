@@ -62,10 +62,8 @@ def read(name: str, root: Path) -> Annotations:
     table.loc[test.index, "split"] = np.select([query & gallery, query], ["test", "query"], "gallery")
     name = normalize("NFC", source.name if kind == "folder" else source.stem)
     own_name = re.sub(r"[\s/\\:*?\"<>|,@]+", "_", name)[:40]
-    ids, parts, classes = np.searchsorted(names, labels), table["split"].to_numpy("<U7"), dict(enumerate(names))
-    return Annotations(
-        source, [*table["path"]], ids, parts, classes, own_name=own_name, notes=(*notes,), labelled=labelled
-    )
+    parts = table["split"].to_numpy("<U7")
+    return Annotations(source, [*table["path"]], [*labels], parts, names, own_name, (*notes,), labelled)
 
 
 def read_folder(folder: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -125,9 +123,8 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
         found = f"{len(table)} below {few(names)}"
         raise ValueError(f"{path}: expected rows below the columns path and label, each once, by commas, found {found}")
     files, labels = table["path"], table.get("label", table["path"]).str.strip()
-    _refuse(
-        path, "rows without a path, a label or a closing quote", files[(files == "") | labels.str.contains("^$|\n")]
-    )
+    lacking = files[(files == "") | labels.str.contains("^$|\n")]
+    _refuse(path, "rows without a path, a label or a closing quote", lacking)
     table = table.apply(lambda column: column.str.strip())
     table["path"] = [os.path.normpath(path.parent / file) for file in files]
     within, own = (column.str.normalize("NFC") for column in (table["path"].str.split("/").str[-2], labels))

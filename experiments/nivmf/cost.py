@@ -10,7 +10,7 @@ import torch
 from dmlrepro import metrics
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.retrieval import MEASURES
-from experiments import steps, timing
+from experiments import timing
 from experiments.methods import pick, runs_of
 from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import Count, parameters
@@ -37,7 +37,7 @@ def cost_and_samples(params: Any) -> list[RunSpec]:
 
 
 def timed_ratios(params: Any) -> pd.DataFrame:
-    """Times of a training step, see `experiments.steps`, and of retrieval over ProxyNCA++'s, a row per repetition. No
+    """Times of a training step, see `experiments.timing`, and of retrieval over ProxyNCA++'s, a row per repetition. No
     two executions agree: the table is for the judge and the costs, not for the results."""
     device = device_for_training()
     generator = torch.Generator().manual_seed(0)
@@ -53,7 +53,7 @@ def timed_ratios(params: Any) -> pd.DataFrame:
         losses[key] = ProbabilisticProxyLoss(CLASSES, EMBEDDING_SIZE, embedding_scale=scale, seed=0, **form)
     with timing.threads(params.threads):
         images = (params.network_images, params.cost_image_size, device)
-        network, batch = steps.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
+        network, batch = timing.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
 
         @torch.no_grad()
         def retrieve() -> None:
@@ -63,10 +63,10 @@ def timed_ratios(params: Any) -> pd.DataFrame:
             metrics.retrieval(points, labels.to(queries.device), measures=MEASURES)
 
         share = params.network_images / params.batch_size
-        parts = {key: steps.LossStep(loss, embeddings.clone(), labels, device) for key, loss in losses.items()}
-        seconds, rest = steps.in_turn(parts, steps.network_step(network, batch), share, params.repetitions, device)
+        parts = {key: timing.LossStep(loss, embeddings.clone(), labels, device) for key, loss in losses.items()}
+        seconds, rest = timing.steps(parts, timing.network_step(network, batch), share, params.repetitions, device)
         both = dict.fromkeys(("ProxyNCA++", "EL-nivMF"), retrieve)
-        retrieving = timing.in_turn(both, params.repetitions, device.type, rounds=steps.ROUNDS)
+        retrieving = timing.in_turn(both, params.repetitions, device.type, rounds=timing.ROUNDS)
     base = np.add(seconds.pop(("ProxyNCA++", "")), rest)
     timed = {("seconds_ratio", *key): np.add(values, rest) / base for key, values in seconds.items()}
     ratio = np.divide(retrieving["EL-nivMF"], retrieving["ProxyNCA++"])

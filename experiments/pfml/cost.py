@@ -1,6 +1,6 @@
 """Notebook 17: what a training step costs with PFML, beside ProxyNCA++ and ProxyAnchor (the paper's Table 9).
 
-A step and how it is measured: `experiments.steps`. Repulsion is evaluated for close pairs of different classes alone,
+A step and how it is measured: `experiments.timing`. Repulsion is evaluated for close pairs of different classes alone,
 so PFML is measured for scattered points, as drawn at the start of training, and for crowded ones, a hundredth of whose
 pairs are close.
 """
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from experiments import steps, timing
+from experiments import timing
 from experiments.analysis import summaries
 from experiments.analysis.tables import settings_of
 from experiments.networks import backbones
@@ -40,10 +40,10 @@ def measure(params: Any) -> pd.DataFrame:
     with timing.threads(params.threads):
         parts = {key: _loss_step(params, *key, device) for key in _cases(params)}
         images = (params.network_images, params.image_size, device)
-        network = steps.network_and_images(params.backbone, params.weights, params.embedding_size, *images)
-        passes, update = steps.network_step(*network)
+        network = timing.network_and_images(params.backbone, params.weights, params.embedding_size, *images)
+        passes, update = timing.network_step(*network)
         share = params.network_images / params.batch_size
-        seconds, network_seconds = steps.in_turn(parts, (passes, update), share, params.seeds, device)
+        seconds, network_seconds = timing.steps(parts, (passes, update), share, params.seeds, device)
         memory = {key: timing.peak_bytes(step, device.type) / 1e6 for key, step in parts.items()}
         network_memory = timing.peak_bytes(passes, device.type) / 1e6 / share
     rows = [
@@ -65,7 +65,7 @@ def _cases(params: Any) -> Iterator[tuple[str, str]]:
         yield "PFML", f"C={classes};M={CLASS_PROXIES}"
 
 
-def _loss_step(params: Any, method: str, setting: str, device: torch.device) -> steps.LossStep:
+def _loss_step(params: Any, method: str, setting: str, device: torch.device) -> timing.LossStep:
     options = settings_of(setting)
     classes = int(options.get("C", params.num_classes))
     proxies = {"proxies_per_class": int(options["M"])} if "M" in options else {}
@@ -79,7 +79,7 @@ def _loss_step(params: Any, method: str, setting: str, device: torch.device) -> 
         with torch.no_grad():
             loss.proxies.copy_(crowd(loss.proxies.flatten(0, 1), generator).view_as(loss.proxies))
     labels = torch.randint(classes, (params.batch_size,), generator=generator)
-    return steps.LossStep(loss, embeddings, labels, device)
+    return timing.LossStep(loss, embeddings, labels, device)
 
 
 def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Tensor:

@@ -89,7 +89,7 @@ def cut(
     """
     everything, train = np.arange(len(manifest.labels)), manifest.indices("train")
     probe = next(_shown(spec, manifest, CENTRE, everything[:2])).to(device_for_training())
-    tail = backbones.Tail(network.to(probe.device), spec.backbone, spec.train_from or "", probe)
+    tail = backbones.Tail(network.to(probe.device), spec.backbone, spec.train_from or "")
     network.eval()
     enter = functools.partial(_enter, network, tail.first)
     number = spec.cached_views or 1

@@ -170,7 +170,7 @@ def calibrate_batchnorm(task: batches.Task, network: backbones.Network) -> None:
     Before the first step it has those of other images, or of none: in evaluation mode the network is another one then
     than that which training goes on from, and what is placed at its embeddings lies nowhere near them.
     """
-    if not network.batchnorm_frozen:
+    if not task.spec.freeze_batchnorm:
         update_bn(task.train_batches(0, CALIBRATED, next(network.parameters()).device), network)
 
 

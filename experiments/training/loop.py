@@ -197,7 +197,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     if checkpoint is not None and checkpoint.exists() and (flaw := state.load(checkpoint)):
         quarantine(checkpoint, flaw)
         return train(spec, checkpoint=checkpoint, progress=progress)  # `state` may hold a part of it
-    if device.type == "cuda" and network.batchnorm_frozen and not spec.compile:
+    if device.type == "cuda" and spec.freeze_batchnorm and not spec.compile:
         some = task.as_trained(torch.arange(spec.batch_size).repeat(spec.views), "augmentation", 0)
         replayed(network, some.to(device), half=spec.precision == "bfloat16")
     first, stepping = state.step, time.perf_counter()

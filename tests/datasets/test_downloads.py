@@ -59,26 +59,32 @@ def tgz(members, folder=None):
     return data.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
 @pytest.fixture
-def cub(server, tmp_path, monkeypatch):
+def cub(server, data, tmp_path, monkeypatch):
     """A small CUB archive on the server as source of "cub"; the data folder to fetch into."""
     offer(server, monkeypatch, tgz([], layouts.write_cub(tmp_path / "made", {1: 3, 101: 3})))
-    return tmp_path / "data"
+    return data
 
 
 def offer(server, monkeypatch, content):
     (server.folder / "CUB_200_2011.tgz").write_bytes(content)
     urls = server.url("sorry"), server.url("gone"), server.url("CUB_200_2011.tgz")
     (server.folder / "sorry").write_bytes(b"<html>")  # a page that says sorry has status 200 too
-    monkeypatch.setitem(downloads.SOURCES, "cub", [Source("CUB_200_2011.tgz", urls, md5(content), "CUB_200_2011")])
+    monkeypatch.setitem(downloads.SOURCES, "cub", [Source("CUB_200_2011.tgz", urls, md5(content), True)])
 
 
 def test_fetch_takes_the_first_mirror_that_delivers_verifies_unpacks_and_counts(cub, server, capsys):
-    downloads.fetch("cub", cub)
-    assert manifests.load("cub-subset", cub).num_train_classes == 1
+    downloads.fetch("cub")
+    assert manifests.load("cub-subset").num_train_classes == 1
     assert "official counts: no" in capsys.readouterr().out
     assert sorted(path.name for path in cub.iterdir()) == ["CUB_200_2011", "CUB_200_2011.tgz"]
-    downloads.fetch("cub", cub)
+    downloads.fetch("cub")
     assert server.asked == ["/sorry", "/gone", "/CUB_200_2011.tgz"]  # the second time nothing is transferred
 
 
@@ -86,7 +92,7 @@ def test_a_changed_archive_is_refused_a_local_one_kept_and_a_later_transfer_work
     cub.mkdir()
     (cub / "CUB_200_2011.tgz").write_bytes(b"mine")
     with pytest.raises(OSError, match="expected md5"):
-        downloads.fetch("cub", cub)
+        downloads.fetch("cub")
     assert (cub / "CUB_200_2011.tgz").read_bytes() == b"mine"
     (cub / "CUB_200_2011.tgz").unlink()
     served = server.folder / "CUB_200_2011.tgz"
@@ -94,10 +100,10 @@ def test_a_changed_archive_is_refused_a_local_one_kept_and_a_later_transfer_work
     for content in (whole[:1000], whole + b"x"):
         served.write_bytes(content)
         with pytest.raises(OSError, match=r"404(?s:.*)CUB_200_2011.tgz: expected md5 [0-9a-f]{32}(?s:.*)Download http"):
-            downloads.fetch("cub", cub)
+            downloads.fetch("cub")
         assert list(cub.iterdir()) == []
     served.write_bytes(whole)
-    downloads.fetch("cub", cub)
+    downloads.fetch("cub")
     assert (cub / "CUB_200_2011.tgz").read_bytes() == whole
 
 
@@ -105,7 +111,7 @@ def test_a_changed_archive_is_refused_a_local_one_kept_and_a_later_transfer_work
 def test_members_that_lead_out_of_the_folder_are_refused(cub, server, monkeypatch, member):
     offer(server, monkeypatch, tgz([("CUB_200_2011/images.txt", b"1 a.jpg\n"), member]))
     with pytest.raises(OSError, match=r"CUB_200_2011.tgz: not unpacked .*(outside|absolute path)"):
-        downloads.fetch("cub", cub)
+        downloads.fetch("cub")
     assert [path.name for path in cub.iterdir()] == ["CUB_200_2011.tgz"]
     assert not (cub.parent / "outside.txt").exists()
 
@@ -140,26 +146,26 @@ def test_omniglot_lands_in_its_layout_and_mnist_is_left_to_torchvision(server, t
         assert all(url.endswith(served) for url in source.urls)
         local.append(source._replace(urls=(server.url(served),), md5=md5(content)))
     monkeypatch.setitem(downloads.SOURCES, "omniglot", local)
-    downloads.fetch("omniglot", tmp_path / "data")
-    assert manifests.load("omniglot-subset", tmp_path / "data").digest() in capsys.readouterr().out
+    downloads.fetch("omniglot")
+    assert manifests.load("omniglot-subset").digest() in capsys.readouterr().out
     monkeypatch.setattr(MNIST, "mirrors", [server.url("")])
     with pytest.raises(OSError, match=r"Error downloading(?s:.*)Put {train,t10k}"):
-        downloads.fetch("mnist", tmp_path / "data")
+        downloads.fetch("mnist")
     layouts.write_mnist(tmp_path / "data", list(range(10)), list(range(10)) * 2)
-    downloads.fetch("mnist", tmp_path / "data")
+    downloads.fetch("mnist")
 
 
-def test_what_takes_hands_is_told_and_then_unpacked(tmp_path, capsys):
+def test_what_takes_hands_is_told_and_then_unpacked(data, tmp_path, capsys):
     with pytest.raises(OSError, match=r"cannot be downloaded automatically(?s:.*)Put Img/img.zip") as missing:
-        downloads.fetch("inshop", tmp_path)
-    assert str(tmp_path) in str(missing.value) and "{root}" not in str(missing.value)
+        downloads.fetch("inshop")
+    assert str(data) in str(missing.value) and "{root}" not in str(missing.value)
     made = layouts.write_inshop(tmp_path / "made", {1: {"train": 2}, 2: {"query": 1, "gallery": 1}})
-    (tmp_path / "InShop" / "Img").mkdir(parents=True)
-    with zipfile.ZipFile(tmp_path / "InShop" / "Img" / "img.zip", "w") as archive:
+    (data / "InShop" / "Img").mkdir(parents=True)
+    with zipfile.ZipFile(data / "InShop" / "Img" / "img.zip", "w") as archive:
         for path in (made / "Img").rglob("*.jpg"):
             archive.write(path, path.relative_to(made / "Img"))
-    (made / "Eval").rename(tmp_path / "InShop" / "Eval")
-    downloads.fetch("inshop", tmp_path)
+    (made / "Eval").rename(data / "InShop" / "Eval")
+    downloads.fetch("inshop")
     assert "gallery        1" in capsys.readouterr().out
 
 
@@ -167,7 +173,6 @@ def test_what_takes_hands_is_told_and_then_unpacked(tmp_path, capsys):
 def test_the_command_fails_where_nothing_came_names_all_mirrors_and_says_what_to_do(
     name, server, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     mirrors = [server.url(f"mirror-{number}") for number in range(len(downloads.SOURCES[name][0].urls))]
     dead = [source._replace(urls=tuple(mirrors)) for source in downloads.SOURCES[name]]
     monkeypatch.setitem(downloads.SOURCES, name, dead)
@@ -177,11 +182,11 @@ def test_the_command_fails_where_nothing_came_names_all_mirrors_and_says_what_to
     assert "un this command again" in told and str(tmp_path) in told and "{root}" not in told
 
 
-def test_names_are_checked_and_what_is_there_is_not_downloaded(tmp_path, capsys):
+def test_names_are_checked_and_what_is_there_is_not_downloaded(data, capsys):
     with pytest.raises(ValueError, match="unknown data set 'birds'; there are mnist, omniglot, cub, cars, sop, inshop"):
         downloads.fetch("birds")
     downloads.fetch("glyphs")
     assert "nothing to fetch" in capsys.readouterr().out
-    layouts.write_cars_by_class(tmp_path, dict.fromkeys(range(1, 197), 2))
-    downloads.fetch("cars", tmp_path)  # a public copy is enough: it is read and counted
+    layouts.write_cars_by_class(data, dict.fromkeys(range(1, 197), 2))
+    downloads.fetch("cars")  # a public copy is enough: it is read and counted
     assert "official counts: no" in capsys.readouterr().out

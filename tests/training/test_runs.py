@@ -239,9 +239,9 @@ def test_known_weights_do_not_warn(tmp_path, monkeypatch):
     """Our list has them, or the name of torch's own file has their first digits."""
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     (tmp_path / "weights").mkdir()
-    own, torchs = backbones.KNOWN_WEIGHTS[0], f"b8a52dc0{0:056}"
+    own, torchs = backbones.KNOWN_WEIGHTS["squeezenet1_1_in1k.safetensors"], f"b8a52dc0{0:056}"
     for name, digest in (("squeezenet1_1-b8a52dc0.pth", torchs), ("squeezenet1_1_in1k.safetensors", own)):
         (tmp_path / "weights" / name).touch()
-        monkeypatch.setattr(backbones, "sha256", lambda file, digest=digest: digest)
+        monkeypatch.setattr(backbones, "sha256_once", lambda file, digest=digest: digest)
         with warnings.catch_warnings(action="error"):
             assert backbones.weights_digest("squeezenet1_1", "imagenet") == digest
