@@ -23,7 +23,7 @@ from experiments.files import cache_root
 from experiments.methods import Method, expand_seeds, searched_ranges, spec_of
 from experiments.params import MAY_BE_EMPTY, Params
 from experiments.pfml.methods import METHODS, NAMES
-from experiments.pfml.retrieval import Retrieval, retrieval
+from experiments.pfml.retrieval import Retrieval
 from experiments.studies import histories_apart, with_histories
 from experiments.study import Study
 from experiments.training import keys, own_loss, search
@@ -32,9 +32,8 @@ from experiments.training.search import Range, Search
 from experiments.training.spec import RunSpec
 
 EXAMPLE = "examples.my_loss:MyLoss"
-METRIC, COUNTS = "MAP@R", 0.5  # what decides, and the smallest difference in points that counts, as in the claims
+METRIC = "MAP@R"  # what decides, by the smallest difference that counts in the claims
 MOST_SEARCHED = 3  # options beside the network's learning rate, as of every method
-WORDS = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}  # the judge's, for people
 
 
 class YourLossParams(Params):
@@ -63,13 +62,6 @@ class YourLossParams(Params):
             raise ValueError(f"batches must be 'shuffled', 'pairs' or empty, got {self.batches!r}")
         method_of(self)
         return self
-
-
-def rivals(params: YourLossParams) -> Params:
-    """The parameters of notebook 10 under the same conditions."""
-    given = {name: getattr(params, name) for name in Params.defaults() if params.origins.get(name) == "reader"}
-    same = {"profile": params.profile, "seeds": params.seeds, "small_dim": 0, "mlrc_steps": 0}  # else searched
-    return Retrieval.configured(given | same)
 
 
 def method_of(params: YourLossParams) -> Method:
@@ -131,7 +123,10 @@ def your_loss(params: YourLossParams, found: Search | None = None) -> list[RunSp
     """The methods of notebook 10 and the loss, with every seed; found: what `searched` returns."""
     spec = spec_of(method_of(params), params)
     own = expand_seeds([search.best_of(spec, found) if found else spec], params)
-    return [run for run in retrieval(rivals(params)) if not run.setting] + with_histories(own)
+    given = {name: getattr(params, name) for name in Params.defaults() if params.origins.get(name) == "reader"}
+    same = {"profile": params.profile, "seeds": params.seeds, "small_dim": 0, "mlrc_steps": 0}  # else searched
+    rivals = Retrieval.specs(Retrieval.configured(given | same))
+    return [run for run in rivals if not run.setting] + with_histories(own)
 
 
 def searched(params: YourLossParams) -> Search | None:
@@ -150,11 +145,6 @@ def searched(params: YourLossParams) -> Search | None:
     return search.search(spec, searched_ranges(method), path, about=about)
 
 
-def table_of(finished: Iterable[RunResult], params: YourLossParams) -> pd.DataFrame:
-    """The rows of the runs; see `studies.histories_apart`."""
-    return histories_apart(results.tidy(finished, params))
-
-
 def comparisons(
     table: pd.DataFrame,
     params: YourLossParams,
@@ -170,14 +160,20 @@ def comparisons(
     """
     rows, mine = saving.as_saved(table), method_of(params).name  # in the digits of tables equal runs differ by 0
     trials = {**trials, mine: len(found["trials"]) if found else 0}
-    others = [name for name in rows["method"].unique() if name not in UNTRAINED and name != mine]
-    why = "the claims' smallest effect in MAP@R"
-    parts = {rival: (higher(mine, rival, by=COUNTS, metric=METRIC),) for rival in others}
+    others = [name for name in rows["method"].unique() if name not in {*UNTRAINED, mine}]
+    parts, why = {rival: (higher(mine, rival, metric=METRIC),) for rival in others}, "as in the claims"
     tests = {rival: ClaimTest(rival, params.notebook, part, why, seeds=PLANNED) for rival, part in parts.items()}
     judged = judge(rows, tests, trials=trials).verdicts.set_index("claim_id").rename_axis("rival")
-    judged["verdict"] = "outdated runs" if any(run.stale for run in finished) else judged["verdict"].replace(WORDS)
+    words = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}
+    judged["verdict"] = "outdated runs" if any(run.stale for run in finished) else judged["verdict"].replace(words)
     shown = judged.sort_values("effect", ascending=False, kind="stable").rename(columns={"effect": "difference"})
     return shown[["difference", "low", "high", "seeds", "p_holm", "verdict", "reason"]]
 
 
-YourLoss = Study("03_your_loss", YourLossParams, your_loss, table_of, own_search=True)
+YourLoss = Study(
+    "03_your_loss",
+    YourLossParams,
+    your_loss,
+    lambda finished, params: histories_apart(results.tidy(finished, params)),
+    own_search=True,
+)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import LOSSES, CcpOptions, ccp_runs, ccp_study
-from experiments.methods import BASELINES
+from experiments.ccp.methods import LOSSES, CcpOptions, Level, ccp_runs, ccp_spec, ccp_study
+from experiments.methods import BASELINES, expand_seeds
 from experiments.params import MAY_BE_EMPTY, Number, Whole, parameters
 from experiments.studies import measured
 from experiments.training import records
@@ -17,27 +17,27 @@ from experiments.training.spec import RunSpec
 # Steps after which a problem ends, beside a single problem
 LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30), "small": (10, 25, 50, 100), "paper": ()}
 BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
+OURS = ["C2-CCP-L"]
 
 
 def lambda_and_proxies(params: Any) -> list[RunSpec]:
     """Fig. 4: the weight of the penalty, and the number of proxies per class with a pool half as large again."""
-    specs = ccp_runs(["untrained"], params)
-    for weight in params.projections:
-        specs += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", algorithm={"projection": weight})
-    for number in params.numbers:
-        sizes = {"proxies_per_class": number, "pool_size": 3 * number // 2}
-        specs += ccp_runs(["C2-CCP-L", "C2-Proxy"], params, setting=f"M={number}", algorithm=sizes)
-    return specs
+    weights = [(OURS, f"projection={weight:g}", {"projection": weight}) for weight in params.projections]
+    numbers = [
+        ([*OURS, "C2-Proxy"], f"M={number}", {"proxies_per_class": number, "pool_size": 3 * number // 2})
+        for number in params.numbers
+    ]
+    return ccp_runs(params, *weights, *numbers)
 
 
 def pools(params: Any) -> list[RunSpec]:
     """Fig. 5: every number of proxies chosen from every pool; from one as large as their number, at random."""
-    specs = ccp_runs(["untrained"], params)
-    for number in params.numbers:
-        for pool in sorted({number, *(size for size in params.pools if size > number)}):
-            sizes = {"proxies_per_class": number, "pool_size": pool}
-            specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", algorithm=sizes)
-    return specs
+    levels = [
+        (OURS, f"M={number};pool={pool}", {"proxies_per_class": number, "pool_size": pool})
+        for number in params.numbers
+        for pool in sorted({number, *(size for size in params.pools if size > number)})
+    ]
+    return ccp_runs(params, *levels)
 
 
 def alternating(params: Any) -> list[RunSpec]:
@@ -46,30 +46,27 @@ def alternating(params: Any) -> list[RunSpec]:
     Then problems of other lengths; the controls, each with one part of CCP left out; theta* as the start of every
     problem; CCP over other losses.
     """
-    specs = ccp_runs(["untrained"], params)
-    specs += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
+    levels: list[Level] = [([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], "", {})]
     lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
     by_length = [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH]
     for length in [*lengths, params.steps] if lengths and params.steps else lengths:
-        specs += ccp_runs(by_length, params, setting=f"problem_steps={length}", algorithm={"problem_steps": length})
-    controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
-    controls |= {"start=best": {"reset": True}}
+        levels.append((by_length, f"problem_steps={length}", {"problem_steps": length}))
+    levels.append((OURS, "penalty=none", {"projection": 0.0}))
+    levels.append((OURS, "picks=random", {"pool_size": params.proxies_per_class}))
+    levels.append((OURS, "start=best", {"reset": True}))
     if params.batch_weight:
-        controls["batch_weight=0"] = {"batch_weight": 0.0}
-    for setting, change in controls.items():
-        specs += ccp_runs(["C2-CCP-L"], params, setting=setting, algorithm=change)
+        levels.append((OURS, "batch_weight=0", {"batch_weight": 0.0}))
     for name in params.over:
         alone = name if name in BASELINES else f"{name}-Proxy"  # a single problem where the loss is no baseline
-        specs += ccp_runs([alone, f"{name}-CCP"], params)
-    return specs
+        levels.append(([alone, f"{name}-CCP"], "", {}))
+    return ccp_runs(params, *levels)
 
 
 def batch_sizes(params: Any) -> list[RunSpec]:
     """Fig. 7: C2 within the batch and with CCP, in batches of several sizes with equally many steps."""
-    specs = ccp_runs(["untrained"], params)
-    for size in params.sizes:
-        specs += ccp_runs(["C2", "C2-CCP-L"], params, setting=f"batch={size}", batch_size=size)
-    return specs
+    sized = [(name, size) for size in params.sizes for name in ("C2", *OURS)]
+    specs = [ccp_spec(name, params, setting=f"batch={size}", batch_size=size) for name, size in sized]
+    return expand_seeds([ccp_spec("untrained", params), *specs], params)
 
 
 def courses_of(run: RunResult, params: Any) -> list:
@@ -124,11 +121,8 @@ Pool = _ablation(
 )
 Alternating = _ablation(
     "44_ccp_ablation_alternating",
-    parameters(
-        CcpOptions,
-        losses=tuple[str, ...],
-        over=Annotated[tuple[str, ...], MAY_BE_EMPTY],  # proxy losses of other papers that are projected too
-    ),
+    # over: proxy losses of other papers that are projected too
+    parameters(CcpOptions, losses=tuple[str, ...], over=Annotated[tuple[str, ...], MAY_BE_EMPTY]),
     alternating,
     profiles={
         "*": {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},

@@ -12,7 +12,9 @@ All four losses are those of losses/chance_constrained.py, so that only CCP is b
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -39,35 +41,36 @@ COLORS = {  # of a loss within the batch, of its single problem, of CCP-S and of
     "MS": ("#A1D99B", "#31A354", "#C7E9C0", "#00441B"),
     "Triplet-all": ("#9ECAE1", "#3182BD", "#C6DBEF", "#08306B"),
 }
+XBM_COLORS = {"C1-XBM-S": "#DADAEB", "C1-XBM-L": "#6A51A3", "C2-XBM-S": "#FEE6CE", "C2-XBM-L": "#D94801"}
 ALGORITHM = "chance_constrained"
 
 
 class Variant(NamedTuple):
-    """A method by its parts."""
+    """A method by the parts of its name."""
 
     over: str  # the loss
-    form: str = ""  # "XBM", "Proxy", "CCP" or "" within the batch
-    size: str = ""  # of its memory or of its proxies, "S" or "L", where there are two
+    form: str  # "XBM", "Proxy", "CCP" or "" within the batch
+    size: str  # of its memory or of its proxies, "S" or "L", where there are two
 
-    @property
-    def name(self) -> str:
-        return "-".join(filter(None, (self.over, self.form, self.size)))
+
+def variant_of(name: str) -> Variant:
+    return Variant(*re.findall(r"^(.+?)(?:-(XBM|Proxy|CCP)(?:-([SL]))?)?$", name)[0])
 
 
 _SUPPLEMENT = "supplement, hyperparameters of the losses"
 # Options of C2, MS, Triplet-all and SoftTriple; those of the other losses are the same on all benchmarks
 _OPTIONS = {
-    "cub": ((0.0, 0.3841), (2.0, 40.0, 0.5), (0.0961,), (20.0, 0.1, 0.2, 0.01)),
-    "cars": ((0.2652, 0.5409), (14.35, 75.83, 0.66), (0.1190,), (17.69, 1 / 19.18, 0.0669, 0.3588)),
-    "inshop": ((0.2858, 0.5130), (8.49, 57.38, 0.41), (0.0451,), (20.0, 0.1, 0.2, 0.01)),
-    "sop": ((0.2858, 0.5130), (2.0, 40.0, 0.5), (0.0451,), (100.0, 1 / 47.9, 0.2, 0.3145)),
+    "cub": ((0.0, 0.3841), (2.0, 40.0, 0.5), 0.0961, (20.0, 0.1, 0.2, 0.01)),
+    "cars": ((0.2652, 0.5409), (14.35, 75.83, 0.66), 0.1190, (17.69, 1 / 19.18, 0.0669, 0.3588)),
+    "inshop": ((0.2858, 0.5130), (8.49, 57.38, 0.41), 0.0451, (20.0, 0.1, 0.2, 0.01)),
+    "sop": ((0.2858, 0.5130), (2.0, 40.0, 0.5), 0.0451, (100.0, 1 / 47.9, 0.2, 0.3145)),
 }
 PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
     dataset: {
         "C1": {"negative_margin": 0.5},
         "C2": dict(zip(("positive_margin", "negative_margin"), c2)),
         "MS": dict(zip(("alpha", "beta", "base"), ms)),
-        "Triplet-all": dict(zip(("margin",), triplet)),
+        "Triplet-all": {"margin": triplet},
         "SoftTriple": dict(zip(("la", "gamma", "tau", "margin"), soft_triple)),
         "ProxyAnchor": {"margin": 0.1, "alpha": 32.0},
         "ProxyNCA++": {"temperature": 0.1},
@@ -76,7 +79,6 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
 }
 # batches of a memory, S and L
 XBM_BATCHES = {"cub": (3, 25), "cars": (3, 25), "inshop": (100, 400), "sop": (400, 1400)}
-XBM_WARMUP = 1000  # steps of the published runs
 MANY_CLASSES = ("sop", "inshop", "omniglot")
 
 # what the paper says of the training of every method
@@ -93,57 +95,42 @@ NETWORK = {
 def benchmark_like(dataset: str) -> str:
     """The benchmark whose published settings a data set takes."""
     benchmark = benchmark_of(dataset)
-    return "sop" if benchmark == "omniglot" else benchmark if benchmark in PUBLISHED else "cub"
+    return benchmark if benchmark in PUBLISHED else "sop" if benchmark in MANY_CLASSES else "cub"
 
 
-def _own() -> dict[Variant, Method]:
-    methods: dict[Variant, Method] = {}
+def _method(name: str, loss: str, color: str, **record: Any) -> Method:
+    """A variant takes the search of CCP, or of its memory, at its largest."""
+    over, form, _ = variant_of(name)
+    largest = f"{over}-{form.replace('Proxy', 'CCP')}" + "-L" * (over in LOSSES)
+    algorithm = {"algorithm": ALGORITHM} if form in ("Proxy", "CCP") else {}
+    searched_as = largest if form and name != largest else ""
+    return Method(name, loss, color=color, searched_as=searched_as, fields=algorithm, offered=False, **record)
 
-    def add(variant: Variant, loss: str, color: str, **record: Any) -> None:
-        """A variant takes the search of CCP, or of its memory, at its largest."""
-        largest = Variant(variant.over, variant.form.replace("Proxy", "CCP"), "L" if variant.over in LOSSES else "")
-        searched_as = largest.name if variant.form and variant != largest else ""
-        methods[variant] = Method(variant.name, loss, color=color, searched_as=searched_as, offered=False, **record)
 
-    algorithm: dict[str, Any] = {"fields": {"algorithm": ALGORITHM}}
+def _own() -> Iterator[Method]:
+    pairs: dict[str, Any] = {"batches": "pairs"}
     for name, (loss, options, ranges) in LOSSES.items():
-        shared: dict[str, Any] = {"options": options, "search_space": ranges, "batches": "pairs"}
-        for form, color in zip(((), ("Proxy",), ("CCP", "S"), ("CCP", "L")), COLORS[name]):
-            by = algorithm if form else {}
-            add(Variant(name, *form), f"chance_constrained.{loss}", color, **shared, **by)
+        for form, color in zip(("", "-Proxy", "-CCP-S", "-CCP-L"), COLORS[name]):
+            loss_of = f"chance_constrained.{loss}"
+            yield _method(name + form, loss_of, color, options=options, search_space=ranges, **pairs)
     margins = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
-    for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
-        shared = {"options": {"form": name.lower()}, "batches": "pairs", "search_space": margins}
-        for size, color in zip("SL", colors):
-            add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color, **shared)
-    anchor: Any = BASELINES["ProxyAnchor"]
-    algorithm["lr_multipliers"] = {"*": PROXIES}
-    add(Variant("ProxyAnchor", "CCP"), anchor.loss, "#003355", search_space=anchor.search_space, **algorithm)
-    shared = {"options": {"proxies_per_class": 8}, "batches": "pairs", "search_space": {"alpha": Range(0, 6)}}
-    for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
-        add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color, **shared, **algorithm)
-    return methods
+    for name, color in XBM_COLORS.items():
+        options = {"form": name[:2].lower()}
+        yield _method(name, "baselines.cross_batch_memory", color, options=options, search_space=margins, **pairs)
+    proxies, anchor = {"lr_multipliers": {"*": PROXIES}}, BASELINES["ProxyAnchor"]
+    yield _method("ProxyAnchor-CCP", str(anchor.loss), "#003355", search_space=anchor.search_space, **proxies)
+    field = {"options": {"proxies_per_class": 8}, "search_space": {"alpha": Range(0, 6)}} | pairs | proxies
+    for name, color in (("PFML-Proxy", "#BF8040"), ("PFML-CCP", "#7A3300")):
+        yield _method(name, "potential_field.PotentialFieldLoss", color, **field)
 
 
-_OWN = _own()
-OWN: dict[str, Method] = {method.name: method for method in _OWN.values()}
-VARIANTS = {variant.name: variant for variant in _OWN}  # the others are their own loss
+OWN = {method.name: method for method in _own()}
 METHODS = BASELINES | OWN
-LABELS = {
-    "covering_radius": "covering radius",
-    "average_covering_radius": "average covering radius",
-    "inter_class_distance": "mean distance between classes",
-    "proxy_spread": "mean distance between proxies of a class",
-    "problems": "number of problems",
-    "projection": "projection weight λ",
-    "pool": "pool size b",
-    "time_ratio": "step time / C2's",
-    "step_ratio": "step time / C2's, pool left out",
-    "loss_gap": "gap of the loss",
-    "gap/radius": "weighted gap / covering radius",
-    "M": "proxies per class M",
-    "problem_steps": "steps of a problem",
-}
+LABELS = {"inter_class_distance": "mean distance between classes", "problems": "number of problems"}
+LABELS |= {"proxy_spread": "mean distance between proxies of a class", "M": "proxies per class M"}
+LABELS |= {"projection": "projection weight λ", "pool": "pool size b", "problem_steps": "steps of a problem"}
+LABELS |= {"time_ratio": "step time / C2's", "step_ratio": "step time / C2's, pool left out"}
+LABELS |= {"loss_gap": "gap of the loss", "gap/radius": "weighted gap / covering radius"}
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
@@ -186,7 +173,8 @@ DEVIATIONS = (
     "proxies have no weight decay, which the released code gives them",
     "early stopping ends a run after 60 evaluations, at the latest after 200,000 steps",
 )
-AS_ALL_PAPERS = (
+CONVENTIONAL = (
+    *DEVIATIONS,
     "notebook 47 has the learning rate 1e-4, Table 8's weight decay and batches of 100, as all papers' notebooks under "
     "the conventional protocol, so that their runs are shared; Tables III and IV have 1e-5, 1e-4 and 96 (ResNet-50)",
     "notebook 47 embeds in 512 dimensions, which ResNet-50 has under that protocol; 128 and 32 are those of Table II",
@@ -200,21 +188,21 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 def decided(choice: Choice) -> dict[str, Any]:
     benchmark = benchmark_of(choice.dataset)
-    many = benchmark in MANY_CLASSES
+    proxies, pool = (4, 7) if benchmark in MANY_CLASSES else (8, 12)
     regime = REGIMES.get(benchmark, REGIMES["cub"]) if choice.profile == "small" else {}
-    return {"proxies_per_class": 4 if many else 8, "pool_size": 7 if many else 12} | regime
+    return {"proxies_per_class": proxies, "pool_size": pool} | regime
 
 
 def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
-    variant = VARIANTS.get(method, Variant(method))
-    options = PUBLISHED[benchmark_like(params.dataset)].get(variant.over, {})
-    if variant.form == "XBM":
+    over, form, size = variant_of(method)
+    options = PUBLISHED[benchmark_like(params.dataset)].get(over, {})
+    if form == "XBM":
         named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
-        options = {named[name]: value for name, value in options.items()} | xbm_options(params, variant.size)
+        options = {named[name]: value for name, value in options.items()} | xbm_options(params, size)
     settings = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
-    if variant.over in LOSSES and variant.form in ("Proxy", "CCP"):
+    if over in LOSSES and form in ("Proxy", "CCP"):
         settings["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
-    return dict(NETWORK) | settings
+    return NETWORK | settings
 
 
 ccp_study = functools.partial(
@@ -224,42 +212,48 @@ ccp_study = functools.partial(
 
 def xbm_options(params: Params, size: str) -> dict[str, int]:
     """How large a memory is, and after how many steps it starts."""
-    batches = dict(zip("SL", XBM_BATCHES[benchmark_like(params.dataset)]))[size]
-    warmup = XBM_WARMUP if params.profile == "paper" else params.steps // 10
+    batches = XBM_BATCHES[benchmark_like(params.dataset)]["SL".index(size)]
+    warmup = 1000 if params.profile == "paper" else params.steps // 10
     return {"memory_size": batches * params.batch_size, "warmup_steps": warmup}
 
 
-def algorithm_options(variant: Variant, params: CcpOptions, **changes: Any) -> dict[str, Any]:
-    """Options of the algorithm for a method that has it: S has one proxy per class, "Proxy" a single problem."""
-    options = {"pool_size": params.pool_size, "projection": params.projection, "problem_patience": None}
-    if variant.form != "Proxy":  # what ends a problem
-        options |= {name: getattr(params, name) or None for name in ("problem_patience", "problem_steps")}
-    if variant.over in LOSSES:
-        options["proxies_per_class"] = 1 if variant.size == "S" else params.proxies_per_class
-        options["batch_weight"] = params.batch_weight
-    return options | changes
-
-
 def ccp_spec(
-    name: str, params: Any, *, setting: str = "", algorithm: Mapping[str, Any] | None = None, **changes: Any
+    name: str,
+    params: Any,
+    records: Mapping[str, Method] = METHODS,
+    *,
+    setting: str = "",
+    algorithm: Mapping[str, Any] = MappingProxyType({}),
+    **changes: Any,
 ) -> RunSpec:
     """The run of one method; algorithm: its options that differ from the parameters'; others as in `spec_of`."""
-    method, variant = pick(METHODS, [name])[0], VARIANTS.get(name, Variant(name))
-    fields: dict[str, Any] = {}
-    if method.loss is not None:
-        fields = {"monitor": "MAP@R"}
-        if params.profile != "paper":  # there the protocol says how often
-            fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
-    if method.fields.get("algorithm") == ALGORITHM:
-        fields["algorithm_options"] = algorithm_options(variant, params, **dict(algorithm or {}))
+    (method,), variant = pick(records, [name]), variant_of(name)
+    if method.loss is None:
+        return spec_of(method, params, setting=setting, **changes)
+    fields: dict[str, Any] = {"monitor": "MAP@R"}
+    if params.profile != "paper" and not params.eval_every_epochs:  # at paper the protocol says how often
+        fields["eval_every"] = params.eval_every
+    if variant.form in ("Proxy", "CCP"):
+        options = {"pool_size": params.pool_size, "projection": params.projection, "problem_patience": None}
+        if variant.form == "CCP":  # what ends a problem
+            options |= {name: getattr(params, name) or None for name in ("problem_patience", "problem_steps")}
+        if variant.over in LOSSES:
+            options["proxies_per_class"] = 1 if variant.size == "S" else params.proxies_per_class
+            options["batch_weight"] = params.batch_weight
+        fields["algorithm_options"] = options | dict(algorithm)
         if params.profile != "paper" and not method.lr_multipliers:
             network = merged(spec_layers(method, params))
             fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
     if params.profile != "paper" and variant.form == "XBM":
-        changes["loss_options"] = xbm_options(params, variant.size) | dict(changes.get("loss_options", {}))
+        fields["loss_options"] = xbm_options(params, variant.size)
     return spec_of(method, params, setting=setting, **fields | changes)
 
 
-def ccp_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
-    """All seeds and folds of some methods at one setting; `how` as in `ccp_spec`."""
-    return expand_seeds([ccp_spec(name, params, **how) for name in names], params)
+Level = tuple[Sequence[str], str, Mapping[str, Any]]  # methods, setting, options of the algorithm that differ
+
+
+def ccp_runs(params: Params, *levels: Level) -> list[RunSpec]:
+    """All seeds and folds of the network before training, and of methods at every level."""
+    every: tuple[Level, ...] = ((["untrained"], "", {}), *levels)
+    specs = [ccp_spec(name, params, setting=setting, algorithm=of) for names, setting, of in every for name in names]
+    return expand_seeds(specs, params)

@@ -4,24 +4,17 @@ import math
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from dmlrepro.losses.piecewise_linear import directed_similarity, linear_neighborhoods
 from experiments.figures.style import PALETTE, described, legend, panels
 
 
-def toy_manifold(number: int = 90, noise: float = 0.006) -> Tensor:
-    """Points (number, 2) of a curve that crosses itself, an eight."""
-    angles = 2 * math.pi * torch.arange(number, dtype=torch.float64) / number
-    curve = torch.stack([angles.cos(), angles.sin() * angles.cos()], dim=1)
-    drawn = torch.randn(curve.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return curve + noise * drawn
-
-
 def piece(point: int = 9, k: int = 10, quality: float = 0.9, n_alpha: float = 4.0, n_beta: float = 0.5) -> Figure:
-    """Left: the k nearest neighbours of a point of the toy manifold by the order in which they are tried, those that
-    its linear piece (m = 1) keeps filled, those it rejects crossed. Right: contours of the similarity to that point."""
-    points = toy_manifold()
+    """Left: the k nearest neighbours of a point of an eight by the order in which they are tried, those that its linear
+    piece (m = 1) keeps filled, those it rejects crossed. Right: contours of the similarity to that point."""
+    angles = 2 * math.pi * torch.arange(90, dtype=torch.float64) / 90
+    noise = torch.randn(90, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    points = torch.stack([angles.cos(), angles.sin() * angles.cos()], dim=1) + 0.006 * noise
     bases, members = linear_neighborhoods(points, k, 1, quality)
     order = (points - points[point]).norm(dim=1).argsort()[1 : k + 1].tolist()
     kept = members[point]
