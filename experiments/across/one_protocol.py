@@ -2,15 +2,8 @@
 
 At small and paper the main methods are trained, each as the notebook of its paper trains it, so that their runs are one
 run: conventional protocol, one network and data set, about as many images seen. At every profile there are the
-combinations that losses and algorithms allow by their options alone:
-
-    PFML-CCP, EL-nivMF-CCP        CCP's repeated problems over a field of PFML, and over non-isotropic proxies; beside
-                                  each ("-Proxy") the single problem that is never begun anew
-    ...+encoder                   losses with labels whose network has PLM's momentum encoder beside it: the average of
-                                  its weights is evaluated too (network=teacher)
-
-What else could be combined needs a loss of its own: non-isotropic proxies within PFML's field, mean fields in place of
-proxies of CCP or over PLM's similarity.
+combinations that losses and algorithms allow by their options alone, see `combined_runs`. Others need a loss of their
+own: non-isotropic proxies within PFML's field, mean fields in place of proxies of CCP or over PLM's similarity.
 """
 
 import dataclasses
@@ -94,12 +87,10 @@ def _params(study: Study, params: Params, **changes: object) -> Any:
 
 
 def combined_runs(params: OneProtocolParams) -> list[RunSpec]:
-    """The combinations that are asked for.
-
-    CCP over PFML and over EL-nivMF stands beside their single problems; those of PFML are runs of notebook 44 too, and
-    the first problem of EL-nivMF starts where the loss starts. With PLM's momentum encoder beside it a network learns
-    as it would without.
-    """
+    """The combinations that are asked for: CCP's repeated problems over PFML and over EL-nivMF, each beside the single
+    problem that is never begun anew ("-Proxy"); and losses with labels whose network has PLM's momentum encoder beside
+    it ("+encoder"), whose average of the weights is evaluated too (network=teacher). Those of PFML with CCP are runs of
+    notebook 44 too; the first problem of EL-nivMF starts where the loss starts."""
     specs = []
     projected = [name for name in PROJECTED if f"{name}-CCP" in params.combinations]
     if names := [f"{name}-{form}" for name in projected for form in ("Proxy", "CCP")]:

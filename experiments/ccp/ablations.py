@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import LOSSES, CcpOptions, Level, ccp_runs, ccp_spec, ccp_study
+from experiments.ccp.methods import LOSSES, CcpOptions, Level, ccp_runs, ccp_spec, unmeasured_study
 from experiments.methods import BASELINES, expand_seeds
 from experiments.params import MAY_BE_EMPTY, Number, Whole, parameters
 from experiments.studies import measured
 from experiments.training import records
-from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
@@ -77,14 +76,14 @@ def courses_of(run: RunResult, params: Any) -> list:
     return [measured(run, course)]
 
 
-@measurement("ccp.course")
+@records.measurement("ccp.course")
 def course(run: RunResult) -> dict[str, float]:
     """`steps` that a run took; with CCP also how many `problems` it solved."""
     rows = solved(run)
     return {"steps": float(len(run.losses))} | ({} if rows is None else {"problems": len(rows) + 1.0})
 
 
-@measurement("ccp.rounds")
+@records.measurement("ccp.rounds")
 def solved(run: RunResult) -> list[list[float]] | None:
     """Rows of `Solved.COLUMNS`, one for each finished problem of a run; None for a run without CCP."""
     from safetensors.torch import load_file
@@ -93,8 +92,8 @@ def solved(run: RunResult) -> list[list[float]] | None:
     return load_file(path)["_extra_state"].tolist() if path.is_file() else None
 
 
-_ablation = functools.partial(ccp_study, measures=courses_of, claims=TESTS)
-LambdaProxies = _ablation(
+ccp_study = functools.partial(unmeasured_study, measures=courses_of, claims=TESTS)
+LambdaProxies = ccp_study(
     "42_ccp_ablation_lambda_proxies",
     parameters(CcpOptions, projections=tuple[Number, ...], numbers=tuple[Whole, ...]),
     lambda_and_proxies,
@@ -106,7 +105,7 @@ LambdaProxies = _ablation(
     },
     references={"projections": (2e-4, 0.0)},
 )
-Pool = _ablation(
+Pool = ccp_study(
     "43_ccp_ablation_pool",
     # pools: beside the pool that is as large as the number of proxies, a random choice
     parameters(CcpOptions, numbers=tuple[Whole, ...], pools=tuple[Whole, ...]),
@@ -119,7 +118,7 @@ Pool = _ablation(
     },
     references={"pools": (12,)},
 )
-Alternating = _ablation(
+Alternating = ccp_study(
     "44_ccp_ablation_alternating",
     # over: proxy losses of other papers that are projected too
     parameters(CcpOptions, losses=tuple[str, ...], over=Annotated[tuple[str, ...], MAY_BE_EMPTY]),
@@ -129,7 +128,7 @@ Alternating = _ablation(
         "quick": {"losses": ("C2", "MS"), "over": ("ProxyAnchor",)},
     },
 )
-BatchSize = _ablation(
+BatchSize = ccp_study(
     "45_ccp_ablation_batch_size",
     parameters(CcpOptions, sizes=tuple[Whole, ...]),
     batch_sizes,

@@ -12,13 +12,11 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
-from experiments.ccp.ablations import OURS, courses_of
-from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import CcpOptions, Level, ccp_runs, ccp_study, decided
+from experiments.ccp.ablations import OURS, ccp_study, courses_of
+from experiments.ccp.methods import CcpOptions, Level, ccp_runs, decided
 from experiments.params import Count, Whole, parameters
 from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
-from experiments.training import batches
-from experiments.training.records import measurement
+from experiments.training import batches, records
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
@@ -27,11 +25,6 @@ def radius(params: Any, *further: Level) -> list[RunSpec]:
     """Fig. 3: one problem to its end, CCP after each number of problems and to its end."""
     problems = [(OURS, f"problems={number}", {"projections": number}) for number in params.problems]
     return ccp_runs(params, (["C2-Proxy"], "", {}), *problems, (OURS, "", {}), *further)
-
-
-def mnist(params: Any) -> list[RunSpec]:
-    """Fig. 2: the same, and samples for proxies."""
-    return radius(params, (OURS, "anchors=samples", {"samples": True}))
 
 
 def proxies_of(run: RunResult, params: Any) -> list:
@@ -48,7 +41,7 @@ def geometries_of(run: RunResult, params: Any) -> list:
     return [*courses_of(run, params), measured(run, geometry_of)]
 
 
-@measurement("ccp.geometry")
+@records.measurement("ccp.geometry")
 def geometry_of(run: RunResult) -> dict[str, float]:
     return geometry(run.embeddings, evaluated_labels(run)[0])
 
@@ -70,7 +63,7 @@ def _by_class(run: RunResult) -> tuple[list[Tensor], Tensor]:
     return images, clip_to_unit_ball(run.loss_state()["proxies"])
 
 
-@measurement("ccp.around_proxies")
+@records.measurement("ccp.around_proxies")
 def around_proxies(run: RunResult) -> dict[str, float]:
     """How far the proxies of a class leave its images, and one another, see `_by_class`, averaged over the classes that
     were trained on."""
@@ -182,13 +175,13 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
             yield row | {"seed": seed, "value": (exact / constant).item()}
 
 
-# At quick the glyphs stand in for MNIST. On MNIST training and test classes are the same and no class can be held out.
-# A pass over its 10,000 test images costs a core as much as 150 steps, so small looks every 200 steps. Nothing is
-# searched: a search scores digits that it did not train on, whose features in two dimensions training only harms.
+# At quick the glyphs stand in for MNIST, whose training and test classes are the same, so that none can be held out. A
+# pass over its test images costs a core as much as 150 steps. Nothing is searched: a search scores digits that it did
+# not train on, whose features in two dimensions training only harms.
 Mnist = ccp_study(
     "40_ccp_mnist",
     parameters(CcpOptions, problems=tuple[Whole, ...]),  # after so many the space is looked at
-    mnist,
+    lambda params: radius(params, (OURS, "anchors=samples", {"samples": True})),  # Fig. 2: samples for proxies, too
     decides=lambda choice: decided(choice) | {"proxies_per_class": 4, "pool_size": 16},
     profiles={
         "*": {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
@@ -198,7 +191,6 @@ Mnist = ccp_study(
     },
     takes_searches=False,
     measures=proxies_of,
-    claims=TESTS,
 )
 
 
@@ -214,7 +206,6 @@ Radius = ccp_study(
     parameters(CcpOptions, problems=tuple[Whole, ...], point_sets=(Count, 20)),
     radius,
     radius_table,
-    geometries_of,
+    measures=geometries_of,
     profiles={"*": {"problems": (1, 2, 3, 4)}, "quick": {"problems": (1, 2)}},
-    claims=TESTS,
 )

@@ -4,8 +4,7 @@
     C1-XBM-S, C1-XBM-L, ...    the contrastive losses with a cross-batch memory, as large as S or L proxies
     C1-Proxy, ...              one proxy-based problem, never re-initialised, with as many proxies as CCP-L
     C1-CCP-S, C1-CCP-L, ...    CCP with one proxy per class (S), or 8 on CUB and Cars and 4 where classes are many (L)
-    ProxyAnchor-CCP, PFML-CCP  CCP over a proxy loss of another paper: an experiment of this project
-    PFML-Proxy                 the single problem of the latter
+    ProxyAnchor-CCP, PFML-CCP  CCP over a proxy loss of another paper, an experiment of this project; PFML-Proxy
 
 All four losses are those of losses/chance_constrained.py, so that only CCP is between a method and its baseline.
 "Triplet-all" takes every violated triplet, where the shared "Triplet" mines semi-hard ones.
@@ -14,8 +13,7 @@ All four losses are those of losses/chance_constrained.py, so that only CCP is b
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -45,16 +43,10 @@ XBM_COLORS = {"C1-XBM-S": "#DADAEB", "C1-XBM-L": "#6A51A3", "C2-XBM-S": "#FEE6CE
 ALGORITHM = "chance_constrained"
 
 
-class Variant(NamedTuple):
-    """A method by the parts of its name."""
-
-    over: str  # the loss
-    form: str  # "XBM", "Proxy", "CCP" or "" within the batch
-    size: str  # of its memory or of its proxies, "S" or "L", where there are two
-
-
-def variant_of(name: str) -> Variant:
-    return Variant(*re.findall(r"^(.+?)(?:-(XBM|Proxy|CCP)(?:-([SL]))?)?$", name)[0])
+def parts_of(name: str) -> tuple[str, str, str]:
+    """A method by the parts of its name: its loss; "XBM", "Proxy", "CCP", or "" within the batch; "S" or "L", the size
+    of its memory or of its proxies, where there are two."""
+    return re.findall(r"^(.+?)(?:-(XBM|Proxy|CCP)(?:-([SL]))?)?$", name)[0]
 
 
 _SUPPLEMENT = "supplement, hyperparameters of the losses"
@@ -100,7 +92,7 @@ def benchmark_like(dataset: str) -> str:
 
 def _method(name: str, loss: str, color: str, **record: Any) -> Method:
     """A variant takes the search of CCP, or of its memory, at its largest."""
-    over, form, _ = variant_of(name)
+    over, form, _ = parts_of(name)
     largest = f"{over}-{form.replace('Proxy', 'CCP')}" + "-L" * (over in LOSSES)
     algorithm = {"algorithm": ALGORITHM} if form in ("Proxy", "CCP") else {}
     searched_as = largest if form and name != largest else ""
@@ -110,9 +102,9 @@ def _method(name: str, loss: str, color: str, **record: Any) -> Method:
 def _own() -> Iterator[Method]:
     pairs: dict[str, Any] = {"batches": "pairs"}
     for name, (loss, options, ranges) in LOSSES.items():
+        like = {"options": options, "search_space": ranges} | pairs
         for form, color in zip(("", "-Proxy", "-CCP-S", "-CCP-L"), COLORS[name]):
-            loss_of = f"chance_constrained.{loss}"
-            yield _method(name + form, loss_of, color, options=options, search_space=ranges, **pairs)
+            yield _method(name + form, f"chance_constrained.{loss}", color, **like)
     margins = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
     for name, color in XBM_COLORS.items():
         options = {"form": name[:2].lower()}
@@ -194,7 +186,7 @@ def decided(choice: Choice) -> dict[str, Any]:
 
 
 def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
-    over, form, size = variant_of(method)
+    over, form, size = parts_of(method)
     options = PUBLISHED[benchmark_like(params.dataset)].get(over, {})
     if form == "XBM":
         named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
@@ -205,7 +197,7 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
     return NETWORK | settings
 
 
-ccp_study = functools.partial(
+unmeasured_study = functools.partial(
     Study, paper="ccp", shared=PROFILES, decides=decided, published=published_settings, deviations=DEVIATIONS
 )
 
@@ -223,29 +215,29 @@ def ccp_spec(
     records: Mapping[str, Method] = METHODS,
     *,
     setting: str = "",
-    algorithm: Mapping[str, Any] = MappingProxyType({}),
+    algorithm: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunSpec:
     """The run of one method; algorithm: its options that differ from the parameters'; others as in `spec_of`."""
-    (method,), variant = pick(records, [name]), variant_of(name)
+    (method,), (over, form, size) = pick(records, [name]), parts_of(name)
     if method.loss is None:
         return spec_of(method, params, setting=setting, **changes)
     fields: dict[str, Any] = {"monitor": "MAP@R"}
     if params.profile != "paper" and not params.eval_every_epochs:  # at paper the protocol says how often
         fields["eval_every"] = params.eval_every
-    if variant.form in ("Proxy", "CCP"):
+    if form in ("Proxy", "CCP"):
         options = {"pool_size": params.pool_size, "projection": params.projection, "problem_patience": None}
-        if variant.form == "CCP":  # what ends a problem
+        if form == "CCP":  # what ends a problem
             options |= {name: getattr(params, name) or None for name in ("problem_patience", "problem_steps")}
-        if variant.over in LOSSES:
-            options["proxies_per_class"] = 1 if variant.size == "S" else params.proxies_per_class
+        if over in LOSSES:
+            options["proxies_per_class"] = 1 if size == "S" else params.proxies_per_class
             options["batch_weight"] = params.batch_weight
-        fields["algorithm_options"] = options | dict(algorithm)
+        fields["algorithm_options"] = options | dict(algorithm or {})
         if params.profile != "paper" and not method.lr_multipliers:
             network = merged(spec_layers(method, params))
             fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
-    if params.profile != "paper" and variant.form == "XBM":
-        fields["loss_options"] = xbm_options(params, variant.size)
+    if params.profile != "paper" and form == "XBM":
+        fields["loss_options"] = xbm_options(params, size)
     return spec_of(method, params, setting=setting, **fields | changes)
 
 

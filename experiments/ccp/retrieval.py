@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from experiments.analysis import stored, tables
 from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.statistics import t_interval
-from experiments.ccp.ablations import courses_of
-from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import CONVENTIONAL, FOUR_FOLDS, LOSSES, METHODS, NAMES, CcpOptions, ccp_spec, ccp_study
+from experiments.ccp.ablations import ccp_study, courses_of
+from experiments.ccp.methods import CONVENTIONAL, FOUR_FOLDS, LOSSES, METHODS, NAMES, CcpOptions, ccp_spec
 from experiments.figures import comparisons
 from experiments.methods import expand_seeds, search_each
 from experiments.params import Whole, parameters
@@ -73,13 +72,11 @@ Retrieval = ccp_study(
     parameters(CcpOptions, methods=tuple[str, ...], search_trials=Whole),
     lambda params: expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params),
     retrieval_table,
-    courses_of,
     profiles={
         "*": {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)},
         "quick": {"methods": ("untrained", "C2", "C2-CCP-L", "C2-XBM-L", "ProxyAnchor")},
         "paper": {"protocol": FOUR_FOLDS},
     },
-    claims=TESTS,
 )
 # Tables III and IV: CCP beside the best of the others
 Conventional = ccp_study(
@@ -88,7 +85,5 @@ Conventional = ccp_study(
     parameters(CcpOptions, methods=(tuple[str, ...], ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS"))),
     lambda params: expand_seeds(specs_of(params), params),
     profiles={"*": {"protocol": "conventional"}},
-    measures=courses_of,
-    claims=TESTS,
     deviations=CONVENTIONAL,
 )

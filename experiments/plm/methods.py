@@ -21,7 +21,7 @@ from experiments import studies
 from experiments.analysis.claims import START
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, PROXIES, Method, Setting, expand_seeds, pick, spec_of
-from experiments.params import Count, Number, Params, Positive
+from experiments.params import Count, Number, Positive
 from experiments.plm.claims import TESTS
 from experiments.study import Study
 from experiments.training.search import Range
@@ -172,21 +172,22 @@ plm_study = functools.partial(
 )
 
 
-def unlabelled_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
-    """All seeds of some methods; `how`, as in `spec_of`, concerns those that train."""
-    trained = [method for method in pick(METHODS, names) if method.name != START]  # START comes with "untrained"
-    return expand_seeds([_spec(method, params, **how) for method in trained], params)
-
-
-def _spec(method: Method, params: Any, algorithm_options: Mapping[str, Any] | None = None, **how: Any) -> RunSpec:
-    if method.loss is None:
-        return spec_of(method, params)
-    own = {"momentum": params.momentum}
-    if method.fields["algorithm"] == "pseudo_labels":
-        own = {**method.fields["algorithm_options"], "clusters": params.clusters}
-    fields = {"views": params.views, "algorithm_options": own | dict(algorithm_options or {})}
-    if params.weights != "none" and params.train_from == "head":  # there is one view of an image
-        fields |= {"views": 1} | ({"neighbours": 2 * NEIGHBOURS} if "neighbours" in method.fields else {})
-    elif params.weights != "none" and params.train_from:
-        fields |= {"cached_views": LEAST_CROPS}
-    return spec_of(method, params, **fields | how)
+def unlabelled_runs(names: Iterable[str], params: Any, **how: Any) -> list[RunSpec]:
+    """All seeds of some methods; `how`, as in `spec_of`, concerns those that train; of `algorithm_options` those that
+    differ."""
+    specs = []
+    for method in pick(METHODS, names):
+        fields: dict[str, Any] = {}
+        if method.loss is not None:
+            own = {"momentum": params.momentum}
+            if method.fields["algorithm"] == "pseudo_labels":
+                own = {**method.fields["algorithm_options"], "clusters": params.clusters}
+            fields = {"views": params.views}
+            if params.weights != "none" and params.train_from == "head":  # there is one view of an image
+                fields = {"views": 1} | ({"neighbours": 2 * NEIGHBOURS} if "neighbours" in method.fields else {})
+            elif params.weights != "none" and params.train_from:
+                fields |= {"cached_views": LEAST_CROPS}
+            fields |= how | {"algorithm_options": own | how.get("algorithm_options", {})}
+        if method.name != START:  # which comes with "untrained"
+            specs.append(spec_of(method, params, **fields))
+    return expand_seeds(specs, params)

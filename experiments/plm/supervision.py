@@ -25,7 +25,6 @@ from experiments.params import Count, Number, Whole, parameters
 from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
 from experiments.training import records
-from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 
 Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
@@ -67,7 +66,7 @@ def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[
     return [{way: row[way].to_dict() for way in row.index.unique(0)} for _, row in values.iterrows()]
 
 
-@measurement("plm.supervision_quality")
+@records.measurement("plm.supervision_quality")
 def _quality(run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any) -> Qualities:
     """`quality_of` the first test classes, two or as many as have so many images together, but for every `parts`-th
     from the class number `without`."""
