@@ -1,8 +1,5 @@
-"""Notebook 92: what the tests of all claims say of results/, and what is not tested.
-
-Nothing is trained here. The tables are those of results/, so the workflow executes the notebook after it has published
-those of the other notebooks.
-"""
+"""Notebook 92: what the tests of all claims say of results/, and what is not tested. The workflow executes it after it
+has published the tables of the other notebooks."""
 
 from collections.abc import Mapping
 

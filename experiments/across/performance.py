@@ -1,8 +1,5 @@
-"""Notebook 93: the committed benchmarks as figures: how cost grows, and what it is against peers.
-
-Nothing is measured here. `benchmarks/` holds the scripts that make the tables of results/benchmarks, each against the
-peers named in it; the workflow executes this notebook after publishing, like that of the ledger.
-"""
+"""Notebook 93: the committed benchmarks as figures: how cost grows, and what it is against peers. Scripts in
+benchmarks/ make the tables, and the workflow executes this notebook after publishing, like that of the ledger."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

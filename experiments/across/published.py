@@ -1,8 +1,5 @@
 """Notebook 90: every published table joined with our rows of the same experiment, and what differs between the two.
-
-A published row and ours belong together if they name the same method, the same measure and, in an ablation, the same
-level.
-"""
+They belong together if they name the same method, the same measure and, in an ablation, the same level."""
 
 import functools
 import itertools
@@ -30,12 +27,11 @@ LEVELS = {  # how a paper states a level: the setting of our tables
     r"(\d+)-dim": r"dim=\1",
     r"(\d)0% label noise": r"label_noise=0.\1",
 }
-EFFECTS = "effects"  # the one file of data/published that is no paper's tables: what they claim, as differences
 
 
 def printed() -> pd.DataFrame:
     """Every row of data/published, the figures' last, with the notebook that repeats it ("" where none does)."""
-    stems = {path.stem for path in (repository_root() / "data" / "published").glob("*.csv")} - {EFFECTS}
+    stems = {path.stem for path in (repository_root() / "data" / "published").glob("*.csv")} - {"effects"}
     of_papers = [f"{paper}{end}" for paper in claims.papers() for end in ("", "_figures")]
     ordered = [*filter(stems.__contains__, of_papers), *sorted(stems - {*of_papers})]
     rows = pd.concat([summaries.published(stem) for stem in ordered], ignore_index=True)
@@ -45,8 +41,7 @@ def printed() -> pd.DataFrame:
 
 @functools.cache  # asked of every row
 def said(paper: str, what: str) -> dict[str, Any]:
-    """What the methods of a paper's room say of its printed tables: EXPERIMENTS, CELLS, MEASURES or PRINTED; {} where
-    they say nothing."""
+    """What a paper's methods.py says of its printed tables: EXPERIMENTS, CELLS, MEASURES or PRINTED; {}: nothing."""
     return getattr(papers.modules().get(paper), what, {})
 
 

@@ -120,8 +120,7 @@ def _fitting(dataset: str, profile: str) -> dict[str, int]:
 
 def folds_of(sizes: np.ndarray) -> int:
     """Into how many parts training classes of these sizes are cut; 0: none can be held out. A part should have
-    OF_A_FOLD classes; two parts are made of fewer. It needs two classes, and two images of one, to retrieve anything.
-    """
+    OF_A_FOLD classes; two parts are made of fewer. It needs two classes, and two images of one, to retrieve any."""
     for folds in range(min(FOLDS, max(len(sizes) // OF_A_FOLD, 2), len(sizes) // 2), 1, -1):
         if all((part > 1).any() for part in np.array_split(sizes, folds)):
             return folds
@@ -202,9 +201,8 @@ def measures(run: RunResult, params: YourImagesParams) -> list[protocols.Scored]
 
 
 def table_of(finished: Iterable[RunResult], params: YourImagesParams) -> pd.DataFrame:
-    """The tidy table: scores on held-out classes, and of the features alone where there are none on test classes; a
-    run's fold is no model of an ensemble here. Without labels it says what training left of the features' neighbours.
-    """
+    """Scores on held-out classes, and of the features alone where there are none on test classes; a run's fold is no
+    model of an ensemble here. Without labels it says what training left of the features' neighbours."""
     finished = list(finished)
     if is_without_labels(params.dataset):
         scored = []

@@ -2,8 +2,6 @@
 profile small the same search."""
 
 import functools
-import hashlib
-import json
 import re
 import typing
 from collections.abc import Iterable, Mapping
@@ -26,7 +24,7 @@ from experiments.pfml.methods import METHODS, NAMES
 from experiments.pfml.retrieval import Retrieval
 from experiments.studies import histories_apart, with_histories
 from experiments.study import Study
-from experiments.training import keys, own_loss, search
+from experiments.training import keys, own_loss, records, search
 from experiments.training.runs import OWN_LOSS, RunResult
 from experiments.training.search import Range, Search
 from experiments.training.spec import RunSpec
@@ -139,8 +137,8 @@ def searched(params: YourLossParams) -> Search | None:
     method = method_of(params)
     budget: dict[str, Any] = {name: value or None for name, value in params.search_budget().items()}
     spec = spec_of(method, params, **budget)
-    identity = json.dumps([keys.identity_of(spec)["what"], params.search], sort_keys=True)
-    path = cache_root() / "searches" / f"own-{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json"
+    identity = records.digest([keys.identity_of(spec)["what"], params.search])
+    path = cache_root() / "searches" / f"own-{identity[:24]}.json"
     about = {"method": method.name, "methods": [method.name], "conditions": params.conditions()}
     return search.search(spec, searched_ranges(method), path, about=about)
 

@@ -1,7 +1,5 @@
-"""Notebook 46: what a step costs with CCP, beside the same loss within the batch (Sec. V-B, Table I).
-
-A step and how it is measured: `experiments.steps`.
-"""
+"""Notebook 46: what a step, see `experiments.steps`, costs with CCP beside the same loss within the batch (Sec. V-B,
+Table I)."""
 
 from typing import Any
 
@@ -20,11 +18,8 @@ from experiments.training.device import device_for_training
 
 
 def measure(params: Any) -> pd.DataFrame:
-    """Seconds, a row per method, setting (number of classes) and repetition (`seed`).
-
-    Columns: seconds of the loss's part of a step, penalty_seconds, problem_seconds (pool and search over the steps of a
-    problem), network_seconds of the rest of the step.
-    """
+    """A row per method, setting (number of classes) and repetition (`seed`): seconds of the loss's part of a step,
+    penalty_seconds, problem_seconds (pool and search over the steps of a problem), network_seconds of the rest."""
     device = device_for_training()
     with timing.threads(params.threads):
         some = (params.network_images, params.image_size, device)

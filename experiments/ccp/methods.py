@@ -232,10 +232,10 @@ def ccp_spec(
         if over in LOSSES:
             options["proxies_per_class"] = 1 if size == "S" else params.proxies_per_class
             options["batch_weight"] = params.batch_weight
+            if params.profile != "paper":
+                network = merged(spec_layers(method, params))
+                fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
         fields["algorithm_options"] = options | dict(algorithm or {})
-        if params.profile != "paper" and not method.lr_multipliers:
-            network = merged(spec_layers(method, params))
-            fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
     if params.profile != "paper" and form == "XBM":
         fields["loss_options"] = xbm_options(params, size)
     return spec_of(method, params, setting=setting, **fields | changes)

@@ -1,8 +1,5 @@
-"""Notebooks 52 to 56: the ablations of PLM (Fig. 3, Table 3, and Sec. 3.1, which gives no figures).
-
-Every run is PLM at the paper's setting (N_rho = 100, m = 3, N_alpha = 4, N_beta = 0.5), with the delta of the profile,
-and with one thing varied. The default point of 52 to 54 and 56 is one spec.
-"""
+"""Notebooks 52 to 56: the ablations of PLM (Fig. 3, Table 3, and Sec. 3.1, which gives no figures). A run has the
+paper's setting, with the delta of the profile, but for one thing. The default point of 52 to 54 and 56 is one spec."""
 
 import functools
 from collections.abc import Mapping
