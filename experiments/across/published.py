@@ -83,9 +83,10 @@ def _found(source: stored.Stored, by_protocol: Mapping[str, tables.Cells], row: 
 
 
 def joined() -> pd.DataFrame:
-    """Every published row with `ours`, an Ours, or None where results/ has no such row. Of several tables of ours that
-    stands first which is of the row's data, then of the profile that carries most, then which has most rows of the same
-    comparison, then which differs in fewest parameters."""
+    """Every published row with `ours`, an Ours, or None where results/ has no such row, and whether that is of the
+    `same_data`, or a part of it. Of several tables of ours that stands first which is of the row's data, then of the
+    profile that carries most, then which has most rows of the same comparison, then which differs in fewest
+    parameters."""
     rows, cells = printed(), {}
     sources = {name: stored.stored(name) for name in filter(None, rows["notebook"].unique())}
     for source in itertools.chain.from_iterable(sources.values()):
@@ -103,7 +104,8 @@ def joined() -> pd.DataFrame:
             ranked.append(((not _is_of(source, dataset), place, -len(answers), len(changes)), answers))
         for _, answers in sorted(ranked, key=lambda of: of[0]):
             by_place = answers | by_place
-    return rows.assign(ours=[by_place.get(place) for place in rows.index])
+    rows = rows.assign(ours=[by_place.get(place) for place in rows.index])
+    return rows.assign(same_data=[bool(row.ours and _is_of(row.ours.source, row.dataset)) for row in rows.itertuples()])
 
 
 def _is_of(source: stored.Stored, dataset: str) -> bool:
@@ -132,12 +134,10 @@ def beside(rows: pd.DataFrame, paper: str) -> pd.DataFrame:
 
 def counterparts(rows: pd.DataFrame) -> pd.DataFrame:
     """How many numbers of each published table are joined, and how many of them on its own data, or a part of them."""
-    joined = rows["ours"].notna()
-    own = [bool(row.ours and _is_of(row.ours.source, row.dataset)) for row in rows.itertuples()]
     table = rows["paper"].map(claims.name_of) + " " + rows["table"]
-    counted = rows.assign(table=table, notebook=rows["notebook"].str[:2], rows=1, joined=joined, own=own)
-    counted = counted.groupby(["table", "notebook"], sort=False)[["rows", "joined", "own"]].sum().astype(int)
-    return counted.reset_index().rename(columns={"own": "on its own data, or a part"})
+    counted = rows.assign(table=table, notebook=rows["notebook"].str[:2], rows=1, joined=rows["ours"].notna())
+    counted = counted.groupby(["table", "notebook"], sort=False)[["rows", "joined", "same_data"]].sum().astype(int)
+    return counted.reset_index().rename(columns={"same_data": "on its own data, or a part"})
 
 
 def deviations(rows: pd.DataFrame) -> pd.DataFrame:
@@ -146,14 +146,13 @@ def deviations(rows: pd.DataFrame) -> pd.DataFrame:
     both = rows[rows["ours"].notna()]
     conditions = both["split_or_setting"].map(lambda split: re.sub("|".join(LEVELS), "", split).strip("; "))
     sources = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem)).rename("source")
-    context = ["paper", "table", "dataset", "backbone", "dim"]
-    compared = both.groupby([*context, conditions, sources], sort=False, dropna=False)
+    context = ["paper", "table", "dataset", "backbone", "dim", conditions, sources]
+    compared = both.groupby(context, sort=False, dropna=False)
     both = both.assign(
         comparison=compared.ngroup(),
         printed=both["method"],
         method=both["ours"].map(lambda side: str(side.cell)),
         own=both["method_source"] == "ours",
-        same_data=[_is_of(row.ours.source, row.dataset) for row in both.itertuples()],
         paper=both["paper"].map(claims.name_of),
         ours=both["ours"].map(lambda side: side.value),
         place=both["metric"].map({"MAP@R": 0, "R@1": 1, "P@1": 2}),
@@ -170,11 +169,10 @@ def deviations(rows: pd.DataFrame) -> pd.DataFrame:
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:
     """How alike the orders of methods are: a row per comparison of `deviations` with Kendall's tau-b between both
     sides, 1 for the same order and -1 for the opposite one."""
-    names = {"paper": "paper", "table": "table", "dataset": "dataset", "same_data": "same data"}
-    by_comparison = deviations(rows).groupby(["comparison", *names], sort=False)[["theirs", "ours"]]
-    table = by_comparison.size().rename("methods").to_frame()
-    table["tau"] = [round(some["theirs"].corr(some["ours"], method="kendall"), 2) for _, some in by_comparison]
-    return table.reset_index([*names]).reset_index(drop=True).rename(columns=names)
+    names = ["paper", "table", "dataset", "same data"]
+    compared = deviations(rows).rename(columns={"same_data": "same data"}).groupby(["comparison", *names], sort=False)
+    table = compared.size().rename("methods").reset_index(names).reset_index(drop=True)
+    return table.assign(tau=[round(some["theirs"].corr(some["ours"], "kendall"), 2) for _, some in compared])
 
 
 def figure(rows: pd.DataFrame) -> Figure:

@@ -13,11 +13,10 @@ from experiments.params import parameters
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.pfml.methods import NAMES as NAMES
 from experiments.studies import with_histories
-from experiments.training import batches
-from experiments.training.runs import RunResult
+from experiments.training import batches, runs
 
 
-def six_points(before: RunResult, after: RunResult, seed: int = 0) -> Figure:
+def six_points(before: runs.RunResult, after: runs.RunResult, seed: int = 0) -> Figure:
     """Three test images of each of two classes where two networks put them: the plane through their embeddings that
     shows most of the distances, one scale for both."""
     manifest = batches.load_dataset(after.spec)

@@ -23,8 +23,7 @@ from torch.nn.functional import normalize
 
 from dmlrepro import retrieval
 from experiments import papers, studies
-from experiments.analysis import results
-from experiments.analysis.statistics import LEVEL, MIN_SEEDS, t_interval
+from experiments.analysis import results, statistics
 from experiments.datasets import manifests
 from experiments.figures import comparisons, images
 from experiments.figures.style import Names
@@ -35,7 +34,6 @@ from experiments.plm.retrieval import Retrieval
 from experiments.profiles import recipe_of
 from experiments.study import Study
 from experiments.training import batches, inference, network_files, protocols, records, runs
-from experiments.training.runs import RunResult
 from experiments.training.spec import HEAD_STARTS, RunSpec
 
 FOLDS = 4  # parts of the training classes, of which each is held out in turn
@@ -193,14 +191,14 @@ def _trained(method: Method, attempt: str, params: YourImagesParams, seed: int, 
     )
 
 
-def measures(run: RunResult, params: YourImagesParams) -> list[protocols.Scored]:
+def measures(run: runs.RunResult, params: YourImagesParams) -> list[protocols.Scored]:
     """The scores of each held-out class are on record when the run is."""
     if run.spec.fold is not None:
         class_scores(run)
     return []
 
 
-def table_of(finished: Iterable[RunResult], params: YourImagesParams) -> pd.DataFrame:
+def table_of(finished: Iterable[runs.RunResult], params: YourImagesParams) -> pd.DataFrame:
     """Scores on held-out classes, and of the features alone where there are none on test classes; a run's fold is no
     model of an ensemble here. Without labels it says what training left of the features' neighbours."""
     finished = list(finished)
@@ -217,7 +215,7 @@ def table_of(finished: Iterable[RunResult], params: YourImagesParams) -> pd.Data
     return table[held_out if held_out.any() else table["metric"].isin(["MAP@R", "R@1"])].reset_index(drop=True)
 
 
-def _kept(run: RunResult, first: RunResult) -> float:
+def _kept(run: runs.RunResult, first: runs.RunResult) -> float:
     """How many of the NEAREST neighbours of a test image are those of the first run, a share."""
     k = min(NEAREST, len(run.embeddings) - 1)
     ours, theirs = (retrieval.nearest(side.embeddings, k) for side in (run, first))
@@ -229,14 +227,14 @@ def label(spec: RunSpec) -> str:
     return f"{spec.method} ({spec.setting.replace(';', ', ')})" if spec.setting else spec.method
 
 
-def class_scores(run: RunResult) -> list[list[float]]:
+def class_scores(run: runs.RunResult) -> list[list[float]]:
     """[class, queries, R@1, MAP@R] of every class that a finished run is scored on, as fractions: those that are held
     out of its training, or without such the test classes."""
     return records.derived([run], _class_scores)
 
 
 @records.measurement("class_scores")
-def _class_scores(run: RunResult) -> list[list[float]]:
+def _class_scores(run: runs.RunResult) -> list[list[float]]:
     manifest = batches.load_dataset(run.spec)
     if run.spec.fold is None:
         return runs.per_class(run.embeddings, manifest, manifest.indices("test"))
@@ -245,7 +243,7 @@ def _class_scores(run: RunResult) -> list[list[float]]:
     return runs.per_class(studies.embedded(run, manifest, held_out), manifest, held_out, among_all=True)
 
 
-def compared(finished: Iterable[RunResult]) -> pd.DataFrame:
+def compared(finished: Iterable[runs.RunResult]) -> pd.DataFrame:
     """A row per candidate, the best first: its mean SCORE over the held-out classes, a class being its mean over seeds,
     and its difference to the best of what needs no training, paired by class, in points.
 
@@ -274,10 +272,10 @@ def compared(finished: Iterable[RunResult]) -> pd.DataFrame:
     by_class, by_seed = gains.groupby("class").mean(), gains.groupby("seed")
     unexplained = (by_seed.mean().var() - (by_seed.var() / by_seed.count()).mean())[trained].mean() / by_seed.ngroups
     variance = by_class.var() / len(by_class) + trained * max(0.0, np.nan_to_num(unexplained))
-    half = special.stdtrit(len(by_class) - 1, 1 - LEVEL / max(trained.sum(), 1) / 2) * np.sqrt(variance)
+    half = special.stdtrit(len(by_class) - 1, 1 - statistics.LEVEL / max(trained.sum(), 1) / 2) * np.sqrt(variance)
     table["reference"], table["classes"], table["difference"] = reference, len(by_class), by_class.mean()
     table["low"], table["high"] = table["difference"] - half, table["difference"] + half
-    better = trained & (table["low"] > 0) & (table["difference"] >= COUNTS) & (len(by_class) >= MIN_SEEDS)
+    better = trained & (table["low"] > 0) & (table["difference"] >= COUNTS) & (len(by_class) >= statistics.MIN_SEEDS)
     table["recommended"] = table.index == (better.idxmax() if better.any() else reference)
     return table
 
@@ -298,7 +296,7 @@ def figure(table: pd.DataFrame) -> Figure | None:
     return comparisons.gains(effects, reference, measured, names=grey)
 
 
-def final_specs(table: pd.DataFrame, finished: Sequence[RunResult]) -> list[RunSpec]:
+def final_specs(table: pd.DataFrame, finished: Sequence[runs.RunResult]) -> list[RunSpec]:
     """The runs on all training classes: the recommended first, then what it is compared with and the features as they
     are. Where nothing was held out, all runs are such already."""
     specs = {label(run.spec): run.spec for run in finished if run.spec.seed == 0}
@@ -308,18 +306,19 @@ def final_specs(table: pd.DataFrame, finished: Sequence[RunResult]) -> list[RunS
     return [specs[name].replace(fold=None, folds=RunSpec.folds) for name in wanted]
 
 
-def tested(final: Sequence[RunResult]) -> pd.DataFrame:
+def tested(final: Sequence[runs.RunResult]) -> pd.DataFrame:
     """MAP@R and R@1 of the final fits on the test classes, and the difference of the first to each in MAP@R as in
     `compared`; empty without labels."""
     rows = {}
     for run in final if final[0].rows else ():
         gain = [100 * (one[-1] - other[-1]) for one, other in zip(class_scores(final[0]), class_scores(run))]
         scores = {name: 100 * run.metric(name) for name in ("MAP@R", "R@1")}
-        rows[label(run.spec)] = scores | dict(zip(("difference", "low", "high"), (np.mean(gain), *t_interval(gain))))
+        scores |= dict(zip(("difference", "low", "high"), (np.mean(gain), *statistics.t_interval(gain))))
+        rows[label(run.spec)] = scores
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def found(run: RunResult, network: nn.Module, queries: int = 5, k: int = 5) -> Figure:
+def found(run: runs.RunResult, network: nn.Module, queries: int = 5, k: int = 5) -> Figure:
     """Test images of a run, evenly spread, and the k others nearest to each by a network, searched with faiss."""
     manifest = batches.load_dataset(run.spec)
     test = manifest.indices("test")

@@ -12,10 +12,7 @@ import torch
 from pydantic import model_validator
 
 from dmlrepro.losses.recommended import PROXIES
-from experiments.analysis import results, saving
-from experiments.analysis.claims import PLANNED, ClaimTest, higher
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.judging import Verdict, judge
+from experiments.analysis import claims, comparing, judging, results, saving
 from experiments.figures.style import Names
 from experiments.files import cache_root
 from experiments.methods import Method, expand_seeds, searched_ranges, spec_of
@@ -24,9 +21,7 @@ from experiments.pfml.methods import METHODS, NAMES
 from experiments.pfml.retrieval import Retrieval
 from experiments.studies import histories_apart, with_histories
 from experiments.study import Study
-from experiments.training import keys, own_loss, records, search
-from experiments.training.runs import OWN_LOSS, RunResult
-from experiments.training.search import Range, Search
+from experiments.training import keys, own_loss, records, runs, search
 from experiments.training.spec import RunSpec
 
 EXAMPLE = "examples.my_loss:MyLoss"
@@ -85,7 +80,7 @@ def method_of(params: YourLossParams) -> Method:
         raise ValueError(f"search: {name} has no parameters, and so no loss_lr")
     return Method(
         name=name if name not in METHODS else f"{name} (yours)",
-        loss=OWN_LOSS,
+        loss=runs.OWN_LOSS,
         options={"code": code, **{option: numbers[option] for option in ranges if option in numbers}},
         batches=params.batches or ("shuffled" if learns else "pairs"),
         lr_multipliers={"*": PROXIES} if learns else {},
@@ -95,14 +90,14 @@ def method_of(params: YourLossParams) -> Method:
     )
 
 
-def ranges_of(texts: Iterable[str]) -> dict[str, Range]:
+def ranges_of(texts: Iterable[str]) -> dict[str, search.Range]:
     """ "margin=0:1" and the like as ranges by name; ValueError names one that is none, and more than any method has."""
     ranges = {}
     for text in texts:
         matched = re.fullmatch(r"(\w+)=([^:]+):([^:]+)(:log)?", text.replace(" ", ""))
         try:
             name, low, high, log = matched.groups() if matched else ("", "", "", "")
-            ranges[name] = Range(float(low), float(high), bool(log))
+            ranges[name] = search.Range(float(low), float(high), bool(log))
         except ValueError:
             raise ValueError(f"search must be NAME=LOW:HIGH or NAME=LOW:HIGH:log, got {text!r}") from None
         if not ranges[name].low < ranges[name].high or (log and ranges[name].low <= 0):
@@ -117,7 +112,7 @@ def names(params: YourLossParams) -> Names:
     return Names({**NAMES.colors, method_of(params).name: "#000000"}, NAMES.labels)
 
 
-def your_loss(params: YourLossParams, found: Search | None = None) -> list[RunSpec]:
+def your_loss(params: YourLossParams, found: search.Search | None = None) -> list[RunSpec]:
     """The methods of notebook 10 and the loss, with every seed; found: what `searched` returns."""
     spec = spec_of(method_of(params), params)
     own = expand_seeds([search.best_of(spec, found) if found else spec], params)
@@ -127,7 +122,7 @@ def your_loss(params: YourLossParams, found: Search | None = None) -> list[RunSp
     return [run for run in rivals if not run.setting] + with_histories(own)
 
 
-def searched(params: YourLossParams) -> Search | None:
+def searched(params: YourLossParams) -> search.Search | None:
     """The search of the loss, equal to every method's: made, gone on with, or found complete in the cache; None at the
     profiles that search no method. ValueError where the reader gives the learning rate, which every search varies."""
     if params.profile != "small":
@@ -147,8 +142,8 @@ def comparisons(
     table: pd.DataFrame,
     params: YourLossParams,
     trials: Mapping[str, int],
-    found: Search | None = None,
-    finished: Iterable[RunResult] = (),
+    found: search.Search | None = None,
+    finished: Iterable[runs.RunResult] = (),
 ) -> pd.DataFrame:
     """A row per rival: the paired difference of the loss in points of METRIC, its interval, p after Holm over all
     rivals and the judge's verdict, see `judging.judge`; where the loss gains most first.
@@ -158,11 +153,11 @@ def comparisons(
     """
     rows, mine = saving.as_saved(table), method_of(params).name  # in the digits of tables equal runs differ by 0
     trials = {**trials, mine: len(found["trials"]) if found else 0}
-    others = [name for name in rows["method"].unique() if name not in {*UNTRAINED, mine}]
-    parts, why = {rival: (higher(mine, rival, metric=METRIC),) for rival in others}, "as in the claims"
-    tests = {rival: ClaimTest(rival, params.notebook, part, why, seeds=PLANNED) for rival, part in parts.items()}
-    judged = judge(rows, tests, trials=trials).verdicts.set_index("claim_id").rename_axis("rival")
-    words = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}
+    others = [name for name in rows["method"].unique() if name not in {*comparing.UNTRAINED, mine}]
+    parts, why = {rival: (claims.higher(mine, rival, metric=METRIC),) for rival in others}, "as in the claims"
+    tests = {name: claims.ClaimTest(name, params.notebook, of, why, seeds=claims.PLANNED) for name, of in parts.items()}
+    judged = judging.judge(rows, tests, trials=trials).verdicts.set_index("claim_id").rename_axis("rival")
+    words = {judging.Verdict.SUPPORTED: "better", judging.Verdict.CONTRADICTED: "worse"}
     judged["verdict"] = "outdated runs" if any(run.stale for run in finished) else judged["verdict"].replace(words)
     shown = judged.sort_values("effect", ascending=False, kind="stable").rename(columns={"effect": "difference"})
     return shown[["difference", "low", "high", "seeds", "p_holm", "verdict", "reason"]]

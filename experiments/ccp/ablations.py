@@ -9,13 +9,11 @@ from experiments.ccp.methods import LOSSES, CcpOptions, Level, ccp_runs, ccp_spe
 from experiments.methods import BASELINES, expand_seeds
 from experiments.params import MAY_BE_EMPTY, Number, Whole, parameters
 from experiments.studies import measured
-from experiments.training import records
-from experiments.training.runs import RunResult
+from experiments.training import records, runs
 from experiments.training.spec import RunSpec
 
 # Steps after which a problem ends, beside a single problem
 LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30), "small": (10, 25, 50, 100), "paper": ()}
-BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
 OURS = ["C2-CCP-L"]
 
 
@@ -47,7 +45,8 @@ def alternating(params: Any) -> list[RunSpec]:
     """
     levels: list[Level] = [([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], "", {})]
     lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
-    by_length = [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH]
+    # proxies do most for C2, its own batch for MS
+    by_length = [f"{loss}-CCP-L" for loss in params.losses if loss in ("C2", "MS")]
     for length in [*lengths, params.steps] if lengths and params.steps else lengths:
         levels.append((by_length, f"problem_steps={length}", {"problem_steps": length}))
     levels.append((OURS, "penalty=none", {"projection": 0.0}))
@@ -68,7 +67,7 @@ def batch_sizes(params: Any) -> list[RunSpec]:
     return expand_seeds([ccp_spec("untrained", params), *specs], params)
 
 
-def courses_of(run: RunResult, params: Any) -> list:
+def courses_of(run: runs.RunResult, params: Any) -> list:
     """`course` of a trained run; its finished problems are stored too."""
     if not run.spec.loss:
         return []
@@ -77,14 +76,14 @@ def courses_of(run: RunResult, params: Any) -> list:
 
 
 @records.measurement("ccp.course")
-def course(run: RunResult) -> dict[str, float]:
+def course(run: runs.RunResult) -> dict[str, float]:
     """`steps` that a run took; with CCP also how many `problems` it solved."""
     rows = solved(run)
     return {"steps": float(len(run.losses))} | ({} if rows is None else {"problems": len(rows) + 1.0})
 
 
 @records.measurement("ccp.rounds")
-def solved(run: RunResult) -> list[list[float]] | None:
+def solved(run: runs.RunResult) -> list[list[float]] | None:
     """Rows of `Solved.COLUMNS`, one for each finished problem of a run; None for a run without CCP."""
     from safetensors.torch import load_file
 

@@ -16,8 +16,7 @@ from experiments.ccp.ablations import OURS, ccp_study, courses_of
 from experiments.ccp.methods import CcpOptions, Level, ccp_runs, decided
 from experiments.params import Count, Whole, parameters
 from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
-from experiments.training import batches, records
-from experiments.training.runs import RunResult
+from experiments.training import batches, records, runs
 from experiments.training.spec import RunSpec
 
 
@@ -27,33 +26,33 @@ def radius(params: Any, *further: Level) -> list[RunSpec]:
     return ccp_runs(params, (["C2-Proxy"], "", {}), *problems, (OURS, "", {}), *further)
 
 
-def proxies_of(run: RunResult, params: Any) -> list:
+def proxies_of(run: runs.RunResult, params: Any) -> list:
     return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
 
 
-def radius_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
+def radius_table(finished: Iterable[runs.RunResult], params: Any) -> pd.DataFrame:
     """The rows of the runs, the geometry of their test embeddings, and the studies of the bounds."""
     study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
     return pd.concat([with_measures(finished, geometries_of, params), study], ignore_index=True)
 
 
-def geometries_of(run: RunResult, params: Any) -> list:
+def geometries_of(run: runs.RunResult, params: Any) -> list:
     return [*courses_of(run, params), measured(run, geometry_of)]
 
 
 @records.measurement("ccp.geometry")
-def geometry_of(run: RunResult) -> dict[str, float]:
+def geometry_of(run: runs.RunResult) -> dict[str, float]:
     return geometry(run.embeddings, evaluated_labels(run)[0])
 
 
 PER_CLASS = 200  # training images that are looked at: MNIST has 6,000
 
 
-def _has_proxies(run: RunResult) -> bool:
+def _has_proxies(run: runs.RunResult) -> bool:
     return run.spec.algorithm == "chance_constrained" and not run.spec.algorithm_options.get("samples")
 
 
-def _by_class(run: RunResult) -> tuple[list[Tensor], Tensor]:
+def _by_class(run: runs.RunResult) -> tuple[list[Tensor], Tensor]:
     """Of each class that was trained on the first PER_CLASS training images, and of all classes the proxies (C, M, D),
     both clipped."""
     manifest, embeddings, labels = training_embeddings(run, PER_CLASS)
@@ -64,7 +63,7 @@ def _by_class(run: RunResult) -> tuple[list[Tensor], Tensor]:
 
 
 @records.measurement("ccp.around_proxies")
-def around_proxies(run: RunResult) -> dict[str, float]:
+def around_proxies(run: runs.RunResult) -> dict[str, float]:
     """How far the proxies of a class leave its images, and one another, see `_by_class`, averaged over the classes that
     were trained on."""
     images, proxies = _by_class(run)
@@ -74,7 +73,7 @@ def around_proxies(run: RunResult) -> dict[str, float]:
     return {"covering_radius": sum(radii) / len(radii), "proxy_spread": spread}
 
 
-def states(finished: Iterable[RunResult], classes: int = 6) -> dict[str, Mapping[str, Tensor]]:
+def states(finished: Iterable[runs.RunResult], classes: int = 6) -> dict[str, Mapping[str, Tensor]]:
     """Fig. 2 of the first seed, for `planes.proxy_maps`, a panel per state: images of the first few classes, see
     `_by_class`; next proxies are those that greedy k-center picks among all of them, where training has a pool."""
     panels: dict[str, Mapping[str, Tensor]] = {}

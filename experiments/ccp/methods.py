@@ -126,11 +126,9 @@ LABELS |= {"loss_gap": "gap of the loss", "gap/radius": "weighted gap / covering
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
-EXPERIMENTS = {  # the notebook that repeats a published table
-    **dict.fromkeys(("Table I", "Text Sec V-B"), "46_ccp_cost"),
-    **dict.fromkeys(("Table II", "Table V (supp)", "Table VI (supp)"), "41_ccp_retrieval"),
-    **dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional"),
-}
+EXPERIMENTS = dict.fromkeys(("Table I", "Text Sec V-B"), "46_ccp_cost")  # the notebook that repeats a published table
+EXPERIMENTS |= dict.fromkeys(("Table II", "Table V (supp)", "Table VI (supp)"), "41_ccp_retrieval")
+EXPERIMENTS |= dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional")
 published = functools.partial(studies.published, "ccp", PRINTED)
 ALTERNATED = 3  # problems of a run, from which on it says something of CCP
 ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
@@ -246,6 +244,6 @@ Level = tuple[Sequence[str], str, Mapping[str, Any]]  # methods, setting, option
 
 def ccp_runs(params: Params, *levels: Level) -> list[RunSpec]:
     """All seeds and folds of the network before training, and of methods at every level."""
-    every: tuple[Level, ...] = ((["untrained"], "", {}), *levels)
-    specs = [ccp_spec(name, params, setting=setting, algorithm=of) for names, setting, of in every for name in names]
+    specs = [ccp_spec("untrained", params)]
+    specs += [ccp_spec(name, params, setting=setting, algorithm=of) for names, setting, of in levels for name in names]
     return expand_seeds(specs, params)

@@ -8,9 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.analysis import stored, tables
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.statistics import t_interval
+from experiments.analysis import comparing, statistics, stored, tables
 from experiments.ccp.ablations import ccp_study, courses_of
 from experiments.ccp.methods import CONVENTIONAL, FOUR_FOLDS, LOSSES, METHODS, NAMES, CcpOptions, ccp_spec
 from experiments.figures import comparisons
@@ -36,7 +34,7 @@ def gains(table: pd.DataFrame, metric: str = "MAP@R") -> Figure:
     rows = tables.final_rows(table)
     values = rows[rows["metric"] == metric].pivot(index="seed", columns="method", values="value")
     gained = {loss: (values[f"{loss}-CCP-L"] - values[loss]).dropna() for loss in LOSSES}
-    effects = {f"{loss}-CCP-L": (each.mean(), *t_interval(each)) for loss, each in gained.items()}
+    effects = {f"{loss}-CCP-L": (each.mean(), *statistics.t_interval(each)) for loss, each in gained.items()}
     shown = f"{metric}, {stored.setup_in_words(rows)}, n = {len(values)} seeds"
     return comparisons.gains(effects, "the same loss within the batch", shown, names=NAMES)
 
@@ -46,7 +44,7 @@ def relative_spreads(table: pd.DataFrame, params: Any) -> Iterator[pd.DataFrame]
     seeds, which no scale of the metric changes. Rows of "methods", a jackknife pseudo-value per seed on the scale of
     logarithms; none of fewer than three seeds."""
     rows = tables.final_rows(table)
-    rows = rows[rows["metric"].isin(SPREAD_METRICS) & ~rows["method"].isin(UNTRAINED)]
+    rows = rows[rows["metric"].isin(SPREAD_METRICS) & ~rows["method"].isin(comparing.UNTRAINED)]
     for metric, group in rows.groupby("metric", sort=False):
         values = group.pivot_table(index="seed", columns="method", values="value").dropna()
         if min(values.shape) < 3 or not values.var().gt(0).all():

@@ -16,8 +16,7 @@ from experiments.methods import spec_of
 from experiments.params import Count, parameters
 from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.studies import measured
-from experiments.training.records import measurement
-from experiments.training.runs import RunResult
+from experiments.training import records, runs
 from experiments.training.spec import RunSpec
 
 DELTA = {"delta": PUBLISHED["loss.delta"].value}
@@ -36,13 +35,9 @@ def retrieval(params: Any) -> list[RunSpec]:
     return specs
 
 
-def distances_of(run: RunResult, params: Any) -> list:
-    """How far apart a run leaves images of unseen classes, and how far apart PLM wants them to be.
-
-    On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
-    any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for as PLM
-    is here, and in setting AS_PUBLISHED as it is in the paper.
-    """
+def distances_of(run: runs.RunResult, params: Any) -> list:
+    """See `apart`; what is asked for is of "random head", with which PLM begins, as PLM is here, and in setting
+    AS_PUBLISHED as it is in the paper."""
     if run.spec.method != START:
         return [measured(run, apart)]
     options = {"": spec_of(METHODS["PLM"], params).loss_options}
@@ -52,10 +47,11 @@ def distances_of(run: RunResult, params: Any) -> list:
     return [measured(run, apart, setting, asking=of) for setting, of in asking.items()]
 
 
-@measurement("plm.separation")
-def apart(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
-    """`nearest_distance` and `mean_distance` of a run's test embeddings; with options ASKING of the loss also what
-    Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's."""
+@records.measurement("plm.separation")
+def apart(run: runs.RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
+    """How far apart a run leaves images of unseen classes, means over up to LOOKED_AT on the unit sphere:
+    `nearest_distance` to the nearest image, `mean_distance` to any; with options ASKING of the loss `nearest_asked` and
+    `mean_asked`, what Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's."""
     some = torch.randperm(len(run.embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
     points = F.normalize(run.embeddings[some].double(), dim=1)
     matrices = {"distance": distances(points, points)}

@@ -18,20 +18,17 @@ from torch import Tensor
 from dmlrepro import metrics
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from experiments import clusters
-from experiments.analysis import results
-from experiments.analysis.claims import START
-from experiments.analysis.statistics import MIN_SEEDS
+from experiments.analysis import claims, results, statistics
 from experiments.params import Count, Number, Whole, parameters
 from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
-from experiments.training import records
-from experiments.training.runs import RunResult
+from experiments.training import records, runs
 
 Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
 CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
 
 
-def supervision_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
+def supervision_table(finished: Iterable[runs.RunResult], params: Any) -> pd.DataFrame:
     """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
 
     There are as many clusters as classes: nobody without labels knows that number. Two controls beside Table 2:
@@ -48,11 +45,11 @@ def supervision_table(finished: Iterable[RunResult], params: Any) -> pd.DataFram
     return results.tidy(rows, params)
 
 
-def ways_of(run: RunResult, params: Any) -> list[Qualities]:
+def ways_of(run: runs.RunResult, params: Any) -> list[Qualities]:
     """What `quality_of` finds of an untrained network with all classes and, where there are enough seeds for an
     interval, without those that the seed leaves out."""
     how = {name: getattr(params, name) for name in ("images", "k", "dim", "quality")}
-    left_out = [{"without": run.spec.seed, "parts": params.seeds}] if params.seeds >= MIN_SEEDS else []
+    left_out = [{"without": run.spec.seed, "parts": params.seeds}] if params.seeds >= statistics.MIN_SEEDS else []
     return [records.derived([run], _quality, **how, **part) for part in ({}, *left_out)]
 
 
@@ -67,7 +64,7 @@ def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[
 
 
 @records.measurement("plm.supervision_quality")
-def _quality(run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any) -> Qualities:
+def _quality(run: runs.RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any) -> Qualities:
     """`quality_of` the first test classes, two or as many as have so many images together, but for every `parts`-th
     from the class number `without`."""
     labels = evaluated_labels(run)[0]
@@ -110,7 +107,7 @@ Supervision = plm_study(
         dim=(Whole, PUBLISHED["loss.dim"].value),
         quality=(Number, PUBLISHED["loss.quality"].value),
     ),
-    lambda params: [run for run in unlabelled_runs(["untrained"], params) if run.method != START],  # features alone
+    lambda params: [run for run in unlabelled_runs(["untrained"], params) if run.method != claims.START],
     supervision_table,
     ways_of,
     profiles={"quick": {"images": 1200}, "small": {"images": 3000}, "paper": {"images": 6000}},
