@@ -102,8 +102,8 @@ def series(name: str) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
 def growth_figure() -> Figure:
     """How time and memory grow, a panel per benchmark and measure; the fitted powers stand in the legends."""
     units, charts = {"seconds": "time (s)", "megabytes": "peak memory (MB)"}, []
-    for name, benchmark in BENCHMARKS.items():
-        charts += [(benchmark.title, benchmark.axis, units[metric], forms) for metric, forms in series(name).items()]
+    for name, (title, _, _, axis) in BENCHMARKS.items():
+        charts += [(title, axis, units[metric], forms) for metric, forms in series(name).items()]
     return comparisons.growth(charts, names=papers.names())
 
 

@@ -44,14 +44,8 @@ UNTRAINED = {"untrained": None, "PCA": "pca", "whitened PCA": "whitened"}  # whe
 UNLABELLED = ("PLM", "STML-style", "K-Means")  # similarity from pieces, from neighbours of neighbours, from clusters
 LEAST = 40  # training images without labels: fewer make no batches of neighbours
 KEPT, NEAREST = "kept_neighbours", 5  # of so many neighbours
-# Ways to train with a loss: the head alone or what `train_from` says, a share of the steps, a factor of all rates
-ATTEMPTS = {
-    "head briefly": ("head", 0.25, 1.0),
-    "head": ("head", 1.0, 1.0),
-    "tail briefly": ("tail", 0.25, 1.0),
-    "tail gently": ("tail", 1.0, 0.1),
-    "tail": ("tail", 1.0, 1.0),
-}
+ATTEMPTS = ("head briefly", "head", "tail briefly", "tail gently", "tail")  # the head alone, or what `train_from` says
+HOW = {"": (1.0, 1.0), "briefly": (0.25, 1.0), "gently": (1.0, 0.1)}  # a share of the steps, a factor of all rates
 
 
 class YourImagesParams(Params):
@@ -174,7 +168,8 @@ def _without_training(name: str, params: YourImagesParams, seed: int = 0, **chan
 
 def _trained(method: Method, attempt: str, params: YourImagesParams, seed: int, **changes: Any) -> RunSpec:
     """The run of a method. A head alone takes a method's options for training from scratch, whatever the trunk."""
-    part, share, factor = ATTEMPTS[attempt]
+    part, _, how = attempt.partition(" ")
+    share, factor = HOW[how]
     changes["head_start"] = None if params.head_start == "random" else params.head_start
     if part == "head" or params.train_from == "head":
         alone = {"train_from": "head", "cached_views": None, "head_lr": params.head_lr}
@@ -334,7 +329,6 @@ def found(run: runs.RunResult, network: nn.Module, queries: int = 5, k: int = 5)
     return images.retrieved(pictures[0], pictures[1:], right)
 
 
-HEADS = ("head briefly", "head")
 YourImages = Study(
     "01_your_images",
     YourImagesParams,
@@ -343,8 +337,8 @@ YourImages = Study(
     measures,
     decides=decided,
     profiles={
-        "quick": {"train_from": "head", "steps": 40, "attempts": HEADS},
+        "quick": {"train_from": "head", "steps": 40, "attempts": ATTEMPTS[:2]},
         "small": {"attempts": ("head", "tail briefly", "tail gently", "tail")},
-        "paper": {"train_from": "head", "steps": 1000, "epochs": 0, "warmup_epochs": 0.0, "attempts": HEADS},
+        "paper": {"train_from": "head", "steps": 1000, "epochs": 0, "warmup_epochs": 0.0, "attempts": ATTEMPTS[:2]},
     },
 )

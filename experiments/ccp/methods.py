@@ -49,7 +49,6 @@ def parts_of(name: str) -> tuple[str, str, str]:
     return re.findall(r"^(.+?)(?:-(XBM|Proxy|CCP)(?:-([SL]))?)?$", name)[0]
 
 
-_SUPPLEMENT = "supplement, hyperparameters of the losses"
 # Options of C2, MS, Triplet-all and SoftTriple; those of the other losses are the same on all benchmarks
 _OPTIONS = {
     "cub": ((0.0, 0.3841), (2.0, 40.0, 0.5), 0.0961, (20.0, 0.1, 0.2, 0.01)),
@@ -189,7 +188,8 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
     if form == "XBM":
         named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
         options = {named[name]: value for name, value in options.items()} | xbm_options(params, size)
-    settings = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
+    source = "supplement, hyperparameters of the losses"
+    settings = {f"loss.{name}": Setting(value, source) for name, value in options.items()}
     if over in LOSSES and form in ("Proxy", "CCP"):
         settings["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
     return NETWORK | settings

@@ -58,16 +58,8 @@ TEMPERATURE = {"temperature": Range(0.01, 1, log=True)}
 RANGES = {"n_alpha": Range(1, 6), "n_beta": Range(0, 1.5), "delta": Range(0.2, 2)} | LOSS_LR
 DELTA = 1.0  # at quick and small, where the published delta destroys what a pretrained network knows
 _LOSS = {name.removeprefix("loss."): setting.value for name, setting in PUBLISHED.items() if name.startswith("loss.")}
-
-
 MOMENTUM = {"algorithm": "momentum_encoder", "neighbours": NEIGHBOURS}
 _STML = "Kim et al., CVPR 2022"
-
-
-def _pseudo(labels: str) -> dict[str, Any]:
-    return {"algorithm": "pseudo_labels", "algorithm_options": {"labels": labels}}
-
-
 _METHODS = (
     Method(
         "PLM",
@@ -90,7 +82,7 @@ _METHODS = (
     Method(
         "NT-Xent",
         "unlabelled.nt_xent",
-        fields=_pseudo("instances"),
+        fields={"algorithm": "pseudo_labels", "algorithm_options": {"labels": "instances"}},
         search_space=TEMPERATURE,
         published={"temperature": Setting(0.1, "Chen et al., ICML 2020")},
         color="#2A9D8F",
@@ -100,7 +92,7 @@ _METHODS = (
             name,
             "baselines.normalized_softmax",
             lr_multipliers={"*": PROXIES},
-            fields=_pseudo(labels),
+            fields={"algorithm": "pseudo_labels", "algorithm_options": {"labels": labels}},
             search_space=TEMPERATURE | LOSS_LR,
             published={"clusters": NOT_REPORTED, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")},
             color=color,
