@@ -1,8 +1,5 @@
-"""Notebook 92: what the tests of all claims say of results/, and what is not tested.
-
-Nothing is trained here. The tables are those of results/, so the workflow executes the notebook after it has published
-those of the other notebooks.
-"""
+"""Notebook 92: what the tests of all claims say of results/, and what is not tested. The workflow executes it after it
+has published the tables of the other notebooks."""
 
 from collections.abc import Mapping
 
@@ -17,13 +14,10 @@ from experiments.study import Study
 
 def squares(lines: pd.DataFrame, here: Mapping[str, str]) -> Figure:
     """The verdict of every claim here at a glance, with k of n; lines: as `analysis.ledger.ordered` has them."""
-    rows = []
-    for claim_id, word in here.items():
-        paper, _, number = claim_id.partition("-")
-        own = lines[(lines["claim_id"] == claim_id) & (lines["decides"] == "yes") & (lines["role"] == "named")]
-        k, n = next(own[["k", "n"]].itertuples(index=False, name=None), (0, 0))
-        rows.append({"paper": claims.name_of(paper), "number": int(number), "verdict": word, "k": k, "n": n})
-    return comparisons.verdict_squares(pd.DataFrame(rows))
+    deciding = lines[(lines["decides"] == "yes") & (lines["role"] == "named")].drop_duplicates("claim_id")
+    rows = pd.DataFrame({"verdict": here}).join(deciding.set_index("claim_id")[["k", "n"]]).fillna({"k": 0, "n": 0})
+    papers, numbers = zip(*(claim_id.split("-") for claim_id in here))
+    return comparisons.verdict_squares(rows.assign(paper=[*map(claims.name_of, papers)], number=[*map(int, numbers)]))
 
 
 Claims = Study("92_claims", Params, saves=False)  # whatever its parameters, it reads the same tables

@@ -2,33 +2,24 @@
 
 At small and paper the main methods are trained, each as the notebook of its paper trains it, so that their runs are one
 run: conventional protocol, one network and data set, about as many images seen. At every profile there are the
-combinations that losses and algorithms allow by their options alone:
-
-    PFML-CCP, EL-nivMF-CCP        CCP's repeated problems over a field of PFML, and over non-isotropic proxies; beside
-                                  each ("-Proxy") the single problem that is never begun anew
-    ...+encoder                   losses with labels whose network has PLM's momentum encoder beside it: the average of
-                                  its weights is evaluated too (network=teacher)
-
-What else could be combined needs a loss of its own: non-isotropic proxies within PFML's field, mean fields in place of
-proxies of CCP or over PLM's similarity.
+combinations that losses and algorithms allow by their options alone, see `combined_runs`. Others need a loss of their
+own: non-isotropic proxies within PFML's field, mean fields in place of proxies of CCP or over PLM's similarity.
 """
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-import pandas as pd
 from pydantic import model_validator
 
 from experiments.analysis.claims import START
 from experiments.ccp import retrieval as ccp_retrieval
 from experiments.ccp.ablations import Alternating, course
-from experiments.ccp.methods import ALGORITHM, Variant, algorithm_options, ccp_spec
+from experiments.ccp.methods import ALGORITHM, ccp_spec
+from experiments.ccp.methods import METHODS as CCP
 from experiments.meanfield import conventional as meanfield
 from experiments.meanfield.methods import METHODS as MEANFIELD
-from experiments.methods import expand_seeds, pick, runs_of, spec_of
+from experiments.methods import expand_seeds, pick, runs_of
 from experiments.nivmf import retrieval as nivmf_retrieval
 from experiments.nivmf.methods import JOINT
 from experiments.nivmf.methods import METHODS as NIVMF
@@ -42,31 +33,21 @@ from experiments.training.protocols import Scored
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
-
-class Source(NamedTuple):
-    """The notebook that a method's runs are shared with, and what is set otherwise there; epochs_at_small: how many see
-    about as many images as the steps of the others."""
-
-    study: Study
-    methods: tuple[str, ...]
-    changes: Mapping[str, Any] = MappingProxyType({})
-    epochs_at_small: int | None = None
-
-
-SOURCES = (
-    Source(
+# (the notebook that shares its runs, its methods, what is set otherwise there)
+SOURCES: tuple[tuple[Study, tuple[str, ...], dict[str, Any]], ...] = (
+    (
         pfml_retrieval.Retrieval,
         ("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity"),
         {"protocol": "conventional", "search_trials": 0, "small_dim": 0, "mlrc_steps": 0},
     ),
-    Source(nivmf_retrieval.Retrieval, ("EL-nivMF", JOINT), {"protocol": "conventional", "search_trials": 0}),
-    Source(meanfield.Conventional, ("MFCont", "MFCWMS"), epochs_at_small=4),
-    Source(ccp_retrieval.Conventional, ("C2", "C2-CCP-L")),
-    Source(plm_retrieval.Retrieval, ("PLM",)),
+    (nivmf_retrieval.Retrieval, ("EL-nivMF", JOINT), {"protocol": "conventional", "search_trials": 0}),
+    (meanfield.Conventional, ("MFCont", "MFCWMS"), {}),
+    (ccp_retrieval.Conventional, ("C2", "C2-CCP-L"), {}),
+    (plm_retrieval.Retrieval, ("PLM",), {}),
 )
-MAIN = tuple(name for source in SOURCES for name in source.methods)
-PROJECTED, ENCODED = {"PFML": PFML, "EL-nivMF": NIVMF}, {"PFML": PFML, "MFCont": MEANFIELD}
-COMBINATIONS = (*(f"{name}-CCP" for name in PROJECTED), *(f"{name}+encoder" for name in ENCODED))
+MAIN = tuple(name for _, names, _ in SOURCES for name in names)
+PROJECTED, ENCODED = ("PFML", "EL-nivMF"), (PFML["PFML"], MEANFIELD["MFCont"])
+COMBINATIONS = (*(f"{name}-CCP" for name in PROJECTED), *(f"{loss.name}+encoder" for loss in ENCODED))
 
 
 class OneProtocolParams(Params):
@@ -88,17 +69,14 @@ class OneProtocolParams(Params):
 def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
     """The network before training, the main methods, and the combinations beside what they are made of."""
     specs = runs_of(pick(PFML, ["untrained"]), params)
-    for source in SOURCES:
-        asked = tuple(name for name in source.methods if name in params.methods)
-        if asked:
-            own = _params(source.study, params, methods=asked, **source.changes)
-            if source.epochs_at_small and params.profile == "small" and not {"steps", "epochs"} & params.changed.keys():
-                own = own.model_copy(update={"epochs": source.epochs_at_small})
-            runs = source.study.specs(own)
-            specs += [run for run in runs if run.method in (*asked, START) and not run.setting]
-    specs += projected_runs(params)
-    for name in (name for name in ENCODED if f"{name}+encoder" in params.combinations):
-        specs += encoded_runs(name, params)
+    for study, names, changes in SOURCES:
+        if asked := tuple(name for name in names if name in params.methods):
+            own = _params(study, params, methods=asked, **changes)
+            budget = params.changed.keys() & {"steps", "epochs"}
+            if study is meanfield.Conventional and params.profile == "small" and not budget:
+                own = own.model_copy(update={"epochs": 4})  # which see about as many images as the steps of the others
+            specs += [run for run in study.specs(own) if run.method in (*asked, START) and not run.setting]
+    specs += combined_runs(params)
     return [run for place, run in enumerate(specs) if run not in specs[:place]]
 
 
@@ -108,42 +86,28 @@ def _params(study: Study, params: Params, **changes: object) -> Any:
     return study.configured(given | {"profile": params.profile, "dataset": params.dataset} | changes)
 
 
-def projected_runs(params: OneProtocolParams) -> list[RunSpec]:
-    """CCP over PFML and over EL-nivMF, and their single problems; those of PFML are runs of notebook 44 too."""
-    names = [name for name in PROJECTED if f"{name}-CCP" in params.combinations]
-    if not names:
-        return []
-    ccp = _params(Alternating, params)
-    variants = [(name, form) for name in names for form in ("Proxy", "CCP")]
-    specs = [ccp_spec("-".join(of), ccp) if of[0] == "PFML" else _projected(*of, ccp) for of in variants]
-    return expand_seeds([ccp_spec("untrained", ccp), *specs], ccp)
-
-
-def _projected(name: str, form: str, ccp: Any) -> RunSpec:
-    """CCP over a loss of which the room of CCP has no record. Its first problem starts where the loss starts."""
-    variant = Variant(name, form)
-    record = PROJECTED[name][name]
-    method = dataclasses.replace(record, name=variant.name, fields={**record.fields, "algorithm": ALGORITHM})
-    looks: dict[str, Any] = {"monitor": "MAP@R"} | ({} if ccp.profile == "paper" else {"eval_every": ccp.eval_every})
-    return spec_of(method, ccp, algorithm_options=algorithm_options(variant, ccp), **looks)
-
-
-def encoded_runs(name: str, params: OneProtocolParams) -> list[RunSpec]:
-    """A loss with labels whose network has PLM's momentum encoder beside it; both are evaluated, and the network learns
-    as it would without."""
-    momentum = _params(plm_retrieval.Retrieval, params).momentum
-    record = ENCODED[name][name]
-    method = dataclasses.replace(record, name=f"{name}+encoder", fields={**record.fields, "algorithm": "momentum"})
-    return runs_of([method], params, algorithm_options={"momentum": momentum})
-
-
-def table_of(finished: Iterable[RunResult], params: OneProtocolParams) -> pd.DataFrame:
-    """The rows of the runs, see `studies.histories_apart`, with `steps` and of CCP the number of `problems`."""
-    return histories_apart(with_measures(finished, measures, params))
+def combined_runs(params: OneProtocolParams) -> list[RunSpec]:
+    """The combinations that are asked for: CCP's repeated problems over PFML and over EL-nivMF, each beside the single
+    problem that is never begun anew ("-Proxy"); and losses with labels whose network has PLM's momentum encoder beside
+    it ("+encoder"), whose average of the weights is evaluated too (network=teacher). Those of PFML with CCP are runs of
+    notebook 44 too; the first problem of EL-nivMF starts where the loss starts."""
+    specs = []
+    projected = [name for name in PROJECTED if f"{name}-CCP" in params.combinations]
+    if names := [f"{name}-{form}" for name in projected for form in ("Proxy", "CCP")]:
+        ccp, loss = _params(Alternating, params), NIVMF["EL-nivMF"]
+        fields = {**loss.fields, "algorithm": ALGORITHM}
+        own = {name: dataclasses.replace(loss, name=name, fields=fields) for name in names if name not in CCP}
+        specs += expand_seeds([ccp_spec(name, ccp, CCP | own) for name in ("untrained", *names)], ccp)
+    for loss in ENCODED:
+        if (name := f"{loss.name}+encoder") in params.combinations:
+            momentum = _params(plm_retrieval.Retrieval, params).momentum
+            method = dataclasses.replace(loss, name=name, fields={**loss.fields, "algorithm": "momentum"})
+            specs += runs_of([method], params, algorithm_options={"momentum": momentum})
+    return specs
 
 
 def measures(run: RunResult, params: OneProtocolParams) -> list[Scored]:
-    """What `table_of` adds to a run of a combination with CCP."""
+    """`steps` and the number of `problems` of a combination with CCP."""
     return [measured(run, course)] if run.spec.method.endswith(("-CCP", "-Proxy")) else []
 
 
@@ -151,7 +115,7 @@ OneProtocol = Study(
     "91_five_methods_one_protocol",
     OneProtocolParams,
     one_protocol,
-    table_of,
+    lambda finished, params: histories_apart(with_measures(finished, measures, params)),
     measures,
     profiles={
         "*": {"methods": MAIN, "combinations": COMBINATIONS},

@@ -1,12 +1,9 @@
-"""Notebook 93: the committed benchmarks as figures: how cost grows, and what it is against peers.
+"""Notebook 93: the committed benchmarks as figures: how cost grows, and what it is against peers. Scripts in
+benchmarks/ make the tables, and the workflow executes this notebook after publishing, like that of the ledger."""
 
-Nothing is measured here. `benchmarks/` holds the scripts that make the tables of results/benchmarks, each against the
-peers named in it; the workflow executes this notebook after publishing, like that of the ledger.
-"""
-
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,51 +15,30 @@ from experiments.files import repository_root
 from experiments.params import Params
 from experiments.study import Study
 
-POINTS = 3  # sizes of a fitted exponent, at least
 
-
-@dataclass(frozen=True)
-class Benchmark:
+class Benchmark(NamedTuple):
     """How one table of results/benchmarks is read."""
 
     title: str  # what is measured
-    # {form: the form of ours that it is compared with}; "*" stands for all others
-    peers: Mapping[str, str] = field(default_factory=lambda: {"*": "product"})
+    peers: Mapping[str, str] = {"*": "product"}  # {form: that of ours that it is compared with}; "*": all others
     size: str = ""  # the column along which cost grows
     axis: str = ""  # its title
-    # the table with columns case, form, metric and value, where it is another
-    long: Callable[[pd.DataFrame], pd.DataFrame] = lambda table: table
-
-
-def _loop(table: pd.DataFrame) -> pd.DataFrame:
-    """The bare network's time over the loop's, measured turn by turn, as the table has it."""
-    times = {"loop": 1.0, "bare network": table["ratio"]}
-    return pd.concat(table.assign(form=form, metric="seconds", value=value) for form, value in times.items())
-
-
-def _tail(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(case=table["dataset"], metric="seconds", value=table["times_the_tail"])
-
-
-def _metrics(table: pd.DataFrame) -> pd.DataFrame:
-    """Twelve large classes are another load than many small ones, and no further size of it."""
-    return table.assign(classes=table["case"].str.extract(r"( in \d+)$", expand=False).fillna(""))
 
 
 FIELDS = {"NormalizedSoftmax": "MFCont", "matmul": "MFCWMS", "dense": "MFCWMS", "Cont": "MFCont", "CWMS": "MFCWMS"}
 AS_DEEP = {"matmul": "product", "PML": "product", "PML deep": "deep"}
 LOSSES = {
     "pfml": Benchmark("PFML", {"*": "product", "resnet50": "resnet50"}, "classes", "classes with 2 proxies each"),
-    "nivmf": Benchmark("EL-nivMF", long=lambda table: table.rename(columns={"size": "case", "implementation": "form"})),
+    "nivmf": Benchmark("EL-nivMF"),
     "mean_field": Benchmark("Mean fields", FIELDS, "batch", "images in one batch"),
     "k_center": Benchmark("CCP's k-center"),
     "plm": Benchmark("PLM's pieces", size="points", axis="points"),
 }
 OTHERS = {
-    "metrics": Benchmark("Metrics", AS_DEEP, "size", "images", _metrics),
+    "metrics": Benchmark("Metrics", AS_DEEP, "size", "images"),
     "retrieval": Benchmark("Ranking"),
-    "loop": Benchmark("Training loop", {"*": "loop"}, long=_loop),
-    "tail": Benchmark("Trained tail", {"*": "tail"}, long=_tail),
+    "loop": Benchmark("Training loop", {"*": "loop"}),
+    "tail": Benchmark("Trained tail", {"*": "tail"}),
 }
 BENCHMARKS = LOSSES | OTHERS
 
@@ -72,11 +48,22 @@ def folder() -> Path:
 
 
 def table_of(name: str) -> pd.DataFrame:
-    """A table in its long form; empty where it was not made. Its values are of one machine, turn by turn."""
+    """A table with columns case, form, metric and value; empty where it was not made. Its values are of one machine,
+    turn by turn."""
     path = folder() / f"{name}.csv"
     if not path.exists():
         return pd.DataFrame(columns=["case", "form", "metric", "value"])
-    return BENCHMARKS[name].long(pd.read_csv(path, keep_default_na=False))
+    table = pd.read_csv(path, keep_default_na=False)
+    if name == "nivmf":
+        return table.rename(columns={"size": "case", "implementation": "form"})
+    if name == "metrics":  # twelve large classes are another load than many small ones, and no further size of it
+        return table.assign(classes=table["case"].str.extract(r"( in \d+)$", expand=False).fillna(""))
+    if name == "tail":
+        return table.assign(case=table["dataset"], metric="seconds", value=table["times_the_tail"])
+    if name == "loop":  # the bare network's time over the loop's, measured turn by turn, as the table has it
+        times = {"loop": 1.0, "bare network": table["ratio"]}
+        return pd.concat(table.assign(form=form, metric="seconds", value=value) for form, value in times.items())
+    return table
 
 
 def ratios(names: Iterable[str]) -> pd.DataFrame:
@@ -100,14 +87,13 @@ def ratios(names: Iterable[str]) -> pd.DataFrame:
 
 
 def series(name: str) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """{metric: {form: (sizes, values)}} of a table with a size, of forms measured at POINTS sizes that are alike in all
-    else."""
+    """{metric: {form: (sizes, values)}} of a table with a size, of forms measured at three sizes, at least, that are
+    alike in all else."""
     size, table = BENCHMARKS[name].size, table_of(name)
     alike = [column for column in table if column not in ("case", "members", size, "value")]
     curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
-    for _, rows in table.groupby(alike, sort=False) if size in table else ():
-        rows = rows.sort_values(size)
-        if rows[size].nunique() >= POINTS:
+    for _, rows in table.sort_values(size, kind="stable").groupby(alike, sort=False) if size in table else ():
+        if rows[size].nunique() >= 3:
             form, metric = rows[["form", "metric"]].iloc[0]
             curves.setdefault(metric, {})[form] = (rows[size].to_numpy(float), rows["value"].to_numpy(float))
     return curves
@@ -116,8 +102,8 @@ def series(name: str) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
 def growth_figure() -> Figure:
     """How time and memory grow, a panel per benchmark and measure; the fitted powers stand in the legends."""
     units, charts = {"seconds": "time (s)", "megabytes": "peak memory (MB)"}, []
-    for name, benchmark in BENCHMARKS.items():
-        charts += [(benchmark.title, benchmark.axis, units[metric], forms) for metric, forms in series(name).items()]
+    for name, (title, _, _, axis) in BENCHMARKS.items():
+        charts += [(title, axis, units[metric], forms) for metric, forms in series(name).items()]
     return comparisons.growth(charts, names=papers.names())
 
 

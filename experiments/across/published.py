@@ -1,8 +1,5 @@
 """Notebook 90: every published table joined with our rows of the same experiment, and what differs between the two.
-
-A published row and ours belong together if they name the same method, the same measure and, in an ablation, the same
-level.
-"""
+They belong together if they name the same method, the same measure and, in an ablation, the same level."""
 
 import functools
 import itertools
@@ -28,29 +25,23 @@ LEVELS = {  # how a paper states a level: the setting of our tables
     r"lambda_MF=([\d.]+)": r"lambda=\1",
     r"batch size (\d+)": r"batch=\1",
     r"(\d+)-dim": r"dim=\1",
+    r"(\d)0% label noise": r"label_noise=0.\1",
 }
-EFFECTS = "effects"  # the one file of data/published that is no paper's tables: what they claim, as differences
-NOISE = re.compile(r"(\d+)% label noise")
-
-
-# --- the join ---------------------------------------------------------------------------------------------------------
 
 
 def printed() -> pd.DataFrame:
     """Every row of data/published, the figures' last, with the notebook that repeats it ("" where none does)."""
-    paths = (repository_root() / "data" / "published").glob("*.csv")
-    stems = sorted(path.stem for path in paths if path.stem != EFFECTS)
-    ordered = [f"{paper}{end}" for paper in claims.papers() for end in ("", "_figures") if f"{paper}{end}" in stems]
-    stems = [*ordered, *(set(stems) - set(ordered))]
-    rows = pd.concat([summaries.published(stem) for stem in stems], ignore_index=True)
+    stems = {path.stem for path in (repository_root() / "data" / "published").glob("*.csv")} - {"effects"}
+    of_papers = [f"{paper}{end}" for paper in claims.papers() for end in ("", "_figures")]
+    ordered = [*filter(stems.__contains__, of_papers), *sorted(stems - {*of_papers})]
+    rows = pd.concat([summaries.published(stem) for stem in ordered], ignore_index=True)
     notebooks = [said(paper, "EXPERIMENTS").get(table, "") for paper, table in zip(rows["paper"], rows["table"])]
     return rows.assign(notebook=notebooks)
 
 
 @functools.cache  # asked of every row
 def said(paper: str, what: str) -> dict[str, Any]:
-    """What the methods of a paper's room say of its printed tables: EXPERIMENTS, CELLS, MEASURES or PRINTED; {} where
-    they say nothing."""
+    """What a paper's methods.py says of its printed tables: EXPERIMENTS, CELLS, MEASURES or PRINTED; {}: nothing."""
     return getattr(papers.modules().get(paper), what, {})
 
 
@@ -60,9 +51,7 @@ def cell_of(paper: str, table: str, method: str, split: str) -> tables.Cell:
         return tables.Cell.read(known[method])
     name, _, own = method.rpartition(" ") if re.search(r" M=\d+$", method) else (method, "", "")
     stated = f"{split}; {own}"
-    found = ((match, written) for pattern, written in LEVELS.items() for match in re.finditer(pattern, stated))
-    settings = [match.expand(written) for match, written in found]
-    settings += [f"label_noise={int(match.group(1)) / 100:g}" for match in NOISE.finditer(stated)]
+    settings = [match.expand(level) for form, level in LEVELS.items() for match in re.finditer(form, stated)]
     return tables.Cell(said(paper, "PRINTED").get(name, name), tables.settings_of(";".join(settings)))
 
 
@@ -81,29 +70,23 @@ def _found(source: stored.Stored, by_protocol: Mapping[str, tables.Cells], row: 
     level there is, as dim=16 for dim=64."""
     cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
     metric = said(row.paper, "MEASURES").get(row.metric, METRICS.get(row.metric, row.metric))
-    for protocol in sorted(by_protocol, key=lambda name: _unlike(name, row.split_or_setting)):
-        for name in filter(None, (metric, SAME.get(metric))):
+    # folds scored apart or together come first, as the published row states
+    scored = next((word for word in ("separated", "concatenated") if word in row.split_or_setting), "conventional")
+    for protocol in sorted(by_protocol, key=lambda name: (scored not in name, "mlrc" in name.lower())):
+        for name in (metric, SAME.get(metric, metric)):
             levels = by_protocol[protocol].get((cell.method, name), {})
-            matching = [level for level in levels if cell.covers(level)]
-            if cell.settings:
-                alike = [level for level in levels if level.settings.keys() == cell.settings.keys()]
-                matching = matching or (alike if len(alike) == 1 else [])
-            for level in matching[:1]:
+            alike = [level for level in levels if cell.settings and level.settings.keys() == cell.settings.keys()]
+            for level in [*filter(cell.covers, levels), *(alike if len(alike) == 1 else [])][:1]:
                 values = [*levels[level].values()]
                 return Ours(float(np.mean(values)), len(values), source, level, protocol)
     return None
 
 
-def _unlike(protocol: str, split: str) -> tuple[bool, bool]:
-    """How unlike a protocol of ours is what a published row states: folds scored apart or together come first."""
-    scored = next((word for word in ("separated", "concatenated") if word in split), "conventional")
-    return scored not in protocol, "mlrc" in protocol.lower()
-
-
 def joined() -> pd.DataFrame:
-    """Every published row with `ours`, an Ours, or None where results/ has no such row. Of several tables of ours that
-    stands first which is of the row's data, then of the profile that carries most, then which has most rows of the same
-    comparison, then which differs in fewest parameters."""
+    """Every published row with `ours`, an Ours, or None where results/ has no such row, and whether that is of the
+    `same_data`, or a part of it. Of several tables of ours that stands first which is of the row's data, then of the
+    profile that carries most, then which has most rows of the same comparison, then which differs in fewest
+    parameters."""
     rows, cells = printed(), {}
     sources = {name: stored.stored(name) for name in filter(None, rows["notebook"].unique())}
     for source in itertools.chain.from_iterable(sources.values()):
@@ -116,22 +99,19 @@ def joined() -> pd.DataFrame:
         for source in sources.get(some["notebook"].iloc[0], ()):
             found = {row.Index: _found(source, cells[source], row) for row in some.itertuples()}
             answers = {place: ours for place, ours in found.items() if ours}
-            changes = [change for change in source.stem.partition("--")[2].split(",") if change]
-            changes = [change for change in changes if not change.startswith("dataset=")]
+            changes = re.findall(r"(?:--|,)(?!dataset=)", source.stem)
             place = saving.PROFILES.index(source.profile)
             ranked.append(((not _is_of(source, dataset), place, -len(answers), len(changes)), answers))
         for _, answers in sorted(ranked, key=lambda of: of[0]):
             by_place = answers | by_place
-    return rows.assign(ours=[by_place.get(place) for place in rows.index])
+    rows = rows.assign(ours=[by_place.get(place) for place in rows.index])
+    return rows.assign(same_data=[bool(row.ours and _is_of(row.ours.source, row.dataset)) for row in rows.itertuples()])
 
 
 def _is_of(source: stored.Stored, dataset: str) -> bool:
     """Whether a table of ours is of a published data set, or of a part of it."""
-    names = {claims.short_name(name) for name in source.table["dataset"].unique()}
+    names = map(claims.short_name, source.table["dataset"].unique())
     return dataset in {claims.BENCHMARKS.get(name, name) for name in names}
-
-
-# --- what is shown ----------------------------------------------------------------------------------------------------
 
 
 def beside(rows: pd.DataFrame, paper: str) -> pd.DataFrame:
@@ -154,55 +134,45 @@ def beside(rows: pd.DataFrame, paper: str) -> pd.DataFrame:
 
 def counterparts(rows: pd.DataFrame) -> pd.DataFrame:
     """How many numbers of each published table are joined, and how many of them on its own data, or a part of them."""
-    joined = rows["ours"].notna()
-    own = [bool(row.ours and _is_of(row.ours.source, row.dataset)) for row in rows.itertuples()]
     table = rows["paper"].map(claims.name_of) + " " + rows["table"]
-    counted = rows.assign(table=table, notebook=rows["notebook"].str[:2], rows=1, joined=joined, own=own)
-    counted = counted.groupby(["table", "notebook"], sort=False)[["rows", "joined", "own"]].sum().astype(int)
-    return counted.reset_index().rename(columns={"own": "on its own data, or a part"})
-
-
-# --- do the orders agree ----------------------------------------------------------------------------------------------
+    counted = rows.assign(table=table, notebook=rows["notebook"].str[:2], rows=1, joined=rows["ours"].notna())
+    counted = counted.groupby(["table", "notebook"], sort=False)[["rows", "joined", "same_data"]].sum().astype(int)
+    return counted.reset_index().rename(columns={"same_data": "on its own data, or a part"})
 
 
 def deviations(rows: pd.DataFrame) -> pd.DataFrame:
     """Both sides of every comparison of three and more methods in one retrieval score, each less the mean over these
     methods: columns paper, table, dataset, comparison, method, own (the paper's method), same_data, theirs and ours."""
+    both = rows[rows["ours"].notna()]
+    conditions = both["split_or_setting"].map(lambda split: re.sub("|".join(LEVELS), "", split).strip("; "))
+    sources = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem)).rename("source")
+    context = ["paper", "table", "dataset", "backbone", "dim", conditions, sources]
+    compared = both.groupby(context, sort=False, dropna=False)
+    both = both.assign(
+        comparison=compared.ngroup(),
+        printed=both["method"],
+        method=both["ours"].map(lambda side: str(side.cell)),
+        own=both["method_source"] == "ours",
+        paper=both["paper"].map(claims.name_of),
+        ours=both["ours"].map(lambda side: side.value),
+        place=both["metric"].map({"MAP@R": 0, "R@1": 1, "P@1": 2}),
+    )
+    deciding = both["place"] == both.groupby("comparison")["place"].transform("min")
+    both = both[deciding].drop_duplicates(["comparison", "printed", "split_or_setting"])
+    both = both[both.groupby("comparison")["printed"].transform("nunique") >= 3]
+    means = both.groupby("comparison")[["value", "ours"]].transform("mean")
+    both = both.assign(theirs=both["value"] - means["value"], ours=both["ours"] - means["ours"])
     columns = ["paper", "table", "dataset", "comparison", "method", "own", "same_data", "theirs", "ours"]
-    parts, both = [pd.DataFrame(columns=columns)], rows[rows["ours"].notna()]
-    split = both["split_or_setting"].map(_condition).rename("split")
-    source = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem)).rename("source")
-    compared = both.groupby(["paper", "table", "dataset", "backbone", "dim", split, source], sort=False, dropna=False)
-    for number, (key, some) in enumerate(compared):
-        scores = [metric for metric in some["metric"].unique() if metric.startswith(claims.RETRIEVAL)]
-        wanted = next((metric for metric in ("MAP@R", "R@1", "P@1") if metric in scores), None)
-        some = some[some["metric"] == wanted].drop_duplicates(["method", "split_or_setting"])
-        if len(some) < 3 or some["method"].nunique() < 3:
-            continue
-        ours = some["ours"].map(lambda side: side.value)
-        where = {"paper": claims.name_of(key[0]), "table": key[1], "dataset": key[2], "comparison": number}
-        where |= {"same_data": _is_of(some["ours"].iloc[0].source, key[2])}
-        part = some.assign(**where, method=some["ours"].map(lambda side: str(side.cell)))
-        part = part.assign(own=some["method_source"] == "ours", theirs=some["value"] - some["value"].mean())
-        parts.append(part.assign(ours=ours - ours.mean())[columns])
-    return pd.concat(parts[1:] or parts, ignore_index=True)
-
-
-def _condition(split: str) -> str:
-    """What a row says of its conditions beside the level of an ablation."""
-    for pattern in (*LEVELS, NOISE.pattern):
-        split = re.sub(pattern, "", split)
-    return "; ".join(filter(None, (part.strip() for part in split.split(";"))))
+    return both.sort_values("comparison", kind="stable")[columns].reset_index(drop=True)
 
 
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:
     """How alike the orders of methods are: a row per comparison of `deviations` with Kendall's tau-b between both
     sides, 1 for the same order and -1 for the opposite one."""
-    names = {"paper": "paper", "table": "table", "dataset": "dataset", "same_data": "same data"}
-    by_comparison = deviations(rows).groupby(["comparison", *names], sort=False)[["theirs", "ours"]]
-    table = by_comparison.size().rename("methods").to_frame()
-    table["tau"] = [round(some["theirs"].corr(some["ours"], method="kendall"), 2) for _, some in by_comparison]
-    return table.reset_index([*names]).reset_index(drop=True).rename(columns=names)
+    names = ["paper", "table", "dataset", "same data"]
+    compared = deviations(rows).rename(columns={"same_data": "same data"}).groupby(["comparison", *names], sort=False)
+    table = compared.size().rename("methods").reset_index(names).reset_index(drop=True)
+    return table.assign(tau=[round(some["theirs"].corr(some["ours"], "kendall"), 2) for _, some in compared])
 
 
 def figure(rows: pd.DataFrame) -> Figure:

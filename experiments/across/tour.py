@@ -1,9 +1,6 @@
 """What 00_tour trains: one loss on the embedded glyphs, and the network as it begins."""
 
-from collections.abc import Iterable
-
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
@@ -12,33 +9,14 @@ from experiments.analysis import results
 from experiments.figures import images
 from experiments.figures.style import PALETTE, described, panels
 from experiments.methods import pick, runs_of
-from experiments.params import Params
+from experiments.params import parameters
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.pfml.methods import NAMES as NAMES
 from experiments.studies import with_histories
-from experiments.training import batches
-from experiments.training.runs import RunResult
-from experiments.training.spec import RunSpec
+from experiments.training import batches, runs
 
 
-class TourParams(FieldOptions, Params):
-    """The parameters of notebook 00."""
-
-    method: str = "PFML"
-
-
-def tour(params: TourParams) -> list[RunSpec]:
-    """The network as it begins and the trained one; at every profile both are runs of notebook 10 too."""
-    return with_histories(runs_of(pick(METHODS, ["untrained", params.method]), params))
-
-
-def tour_table(finished: Iterable[RunResult], params: TourParams) -> pd.DataFrame:
-    """The rows of the runs at the end of training."""
-    rows = results.tidy(finished, params)
-    return rows[rows["selection"] == "last"]
-
-
-def six_points(before: RunResult, after: RunResult, seed: int = 0) -> Figure:
+def six_points(before: runs.RunResult, after: runs.RunResult, seed: int = 0) -> Figure:
     """Three test images of each of two classes where two networks put them: the plane through their embeddings that
     shows most of the distances, one scale for both."""
     manifest = batches.load_dataset(after.spec)
@@ -64,10 +42,10 @@ def six_points(before: RunResult, after: RunResult, seed: int = 0) -> Figure:
     return described(figure, "Six images of two classes in the plane, before and after training.")
 
 
-Tour = pfml_study(
+Tour = pfml_study(  # both runs are of notebook 10 too, at every profile
     "00_tour",
-    TourParams,
-    tour,
-    tour_table,
+    parameters(FieldOptions, method=(str, "PFML")),
+    lambda params: with_histories(runs_of(pick(METHODS, ["untrained", params.method]), params)),
+    lambda finished, params: results.tidy(finished, params).query("selection == 'last'"),
     profiles={"*": {"seeds": 1}},
 )

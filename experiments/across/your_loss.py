@@ -2,8 +2,6 @@
 profile small the same search."""
 
 import functools
-import hashlib
-import json
 import re
 import typing
 from collections.abc import Iterable, Mapping
@@ -14,27 +12,21 @@ import torch
 from pydantic import model_validator
 
 from dmlrepro.losses.recommended import PROXIES
-from experiments.analysis import results, saving
-from experiments.analysis.claims import PLANNED, ClaimTest, higher
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.judging import Verdict, judge
+from experiments.analysis import claims, comparing, judging, results, saving
 from experiments.figures.style import Names
 from experiments.files import cache_root
 from experiments.methods import Method, expand_seeds, searched_ranges, spec_of
 from experiments.params import MAY_BE_EMPTY, Params
 from experiments.pfml.methods import METHODS, NAMES
-from experiments.pfml.retrieval import Retrieval, retrieval
+from experiments.pfml.retrieval import Retrieval
 from experiments.studies import histories_apart, with_histories
 from experiments.study import Study
-from experiments.training import keys, own_loss, search
-from experiments.training.runs import OWN_LOSS, RunResult
-from experiments.training.search import Range, Search
+from experiments.training import keys, own_loss, records, runs, search
 from experiments.training.spec import RunSpec
 
 EXAMPLE = "examples.my_loss:MyLoss"
-METRIC, COUNTS = "MAP@R", 0.5  # what decides, and the smallest difference in points that counts, as in the claims
+METRIC = "MAP@R"  # what decides, by the smallest difference that counts in the claims
 MOST_SEARCHED = 3  # options beside the network's learning rate, as of every method
-WORDS = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}  # the judge's, for people
 
 
 class YourLossParams(Params):
@@ -65,13 +57,6 @@ class YourLossParams(Params):
         return self
 
 
-def rivals(params: YourLossParams) -> Params:
-    """The parameters of notebook 10 under the same conditions."""
-    given = {name: getattr(params, name) for name in Params.defaults() if params.origins.get(name) == "reader"}
-    same = {"profile": params.profile, "seeds": params.seeds, "small_dim": 0, "mlrc_steps": 0}  # else searched
-    return Retrieval.configured(given | same)
-
-
 def method_of(params: YourLossParams) -> Method:
     """The loss as a method of this repository; its parameters learn as fast as the proxies of all others.
 
@@ -95,7 +80,7 @@ def method_of(params: YourLossParams) -> Method:
         raise ValueError(f"search: {name} has no parameters, and so no loss_lr")
     return Method(
         name=name if name not in METHODS else f"{name} (yours)",
-        loss=OWN_LOSS,
+        loss=runs.OWN_LOSS,
         options={"code": code, **{option: numbers[option] for option in ranges if option in numbers}},
         batches=params.batches or ("shuffled" if learns else "pairs"),
         lr_multipliers={"*": PROXIES} if learns else {},
@@ -105,14 +90,14 @@ def method_of(params: YourLossParams) -> Method:
     )
 
 
-def ranges_of(texts: Iterable[str]) -> dict[str, Range]:
+def ranges_of(texts: Iterable[str]) -> dict[str, search.Range]:
     """ "margin=0:1" and the like as ranges by name; ValueError names one that is none, and more than any method has."""
     ranges = {}
     for text in texts:
         matched = re.fullmatch(r"(\w+)=([^:]+):([^:]+)(:log)?", text.replace(" ", ""))
         try:
             name, low, high, log = matched.groups() if matched else ("", "", "", "")
-            ranges[name] = Range(float(low), float(high), bool(log))
+            ranges[name] = search.Range(float(low), float(high), bool(log))
         except ValueError:
             raise ValueError(f"search must be NAME=LOW:HIGH or NAME=LOW:HIGH:log, got {text!r}") from None
         if not ranges[name].low < ranges[name].high or (log and ranges[name].low <= 0):
@@ -127,14 +112,17 @@ def names(params: YourLossParams) -> Names:
     return Names({**NAMES.colors, method_of(params).name: "#000000"}, NAMES.labels)
 
 
-def your_loss(params: YourLossParams, found: Search | None = None) -> list[RunSpec]:
+def your_loss(params: YourLossParams, found: search.Search | None = None) -> list[RunSpec]:
     """The methods of notebook 10 and the loss, with every seed; found: what `searched` returns."""
     spec = spec_of(method_of(params), params)
     own = expand_seeds([search.best_of(spec, found) if found else spec], params)
-    return [run for run in retrieval(rivals(params)) if not run.setting] + with_histories(own)
+    given = {name: getattr(params, name) for name in Params.defaults() if params.origins.get(name) == "reader"}
+    same = {"profile": params.profile, "seeds": params.seeds, "small_dim": 0, "mlrc_steps": 0}  # else searched
+    rivals = Retrieval.specs(Retrieval.configured(given | same))
+    return [run for run in rivals if not run.setting] + with_histories(own)
 
 
-def searched(params: YourLossParams) -> Search | None:
+def searched(params: YourLossParams) -> search.Search | None:
     """The search of the loss, equal to every method's: made, gone on with, or found complete in the cache; None at the
     profiles that search no method. ValueError where the reader gives the learning rate, which every search varies."""
     if params.profile != "small":
@@ -144,23 +132,18 @@ def searched(params: YourLossParams) -> Search | None:
     method = method_of(params)
     budget: dict[str, Any] = {name: value or None for name, value in params.search_budget().items()}
     spec = spec_of(method, params, **budget)
-    identity = json.dumps([keys.identity_of(spec)["what"], params.search], sort_keys=True)
-    path = cache_root() / "searches" / f"own-{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json"
+    identity = records.digest([keys.identity_of(spec)["what"], params.search])
+    path = cache_root() / "searches" / f"own-{identity[:24]}.json"
     about = {"method": method.name, "methods": [method.name], "conditions": params.conditions()}
     return search.search(spec, searched_ranges(method), path, about=about)
-
-
-def table_of(finished: Iterable[RunResult], params: YourLossParams) -> pd.DataFrame:
-    """The rows of the runs; see `studies.histories_apart`."""
-    return histories_apart(results.tidy(finished, params))
 
 
 def comparisons(
     table: pd.DataFrame,
     params: YourLossParams,
     trials: Mapping[str, int],
-    found: Search | None = None,
-    finished: Iterable[RunResult] = (),
+    found: search.Search | None = None,
+    finished: Iterable[runs.RunResult] = (),
 ) -> pd.DataFrame:
     """A row per rival: the paired difference of the loss in points of METRIC, its interval, p after Holm over all
     rivals and the judge's verdict, see `judging.judge`; where the loss gains most first.
@@ -170,14 +153,20 @@ def comparisons(
     """
     rows, mine = saving.as_saved(table), method_of(params).name  # in the digits of tables equal runs differ by 0
     trials = {**trials, mine: len(found["trials"]) if found else 0}
-    others = [name for name in rows["method"].unique() if name not in UNTRAINED and name != mine]
-    why = "the claims' smallest effect in MAP@R"
-    parts = {rival: (higher(mine, rival, by=COUNTS, metric=METRIC),) for rival in others}
-    tests = {rival: ClaimTest(rival, params.notebook, part, why, seeds=PLANNED) for rival, part in parts.items()}
-    judged = judge(rows, tests, trials=trials).verdicts.set_index("claim_id").rename_axis("rival")
-    judged["verdict"] = "outdated runs" if any(run.stale for run in finished) else judged["verdict"].replace(WORDS)
+    others = [name for name in rows["method"].unique() if name not in {*comparing.UNTRAINED, mine}]
+    parts, why = {rival: (claims.higher(mine, rival, metric=METRIC),) for rival in others}, "as in the claims"
+    tests = {name: claims.ClaimTest(name, params.notebook, of, why, seeds=claims.PLANNED) for name, of in parts.items()}
+    judged = judging.judge(rows, tests, trials=trials).verdicts.set_index("claim_id").rename_axis("rival")
+    words = {judging.Verdict.SUPPORTED: "better", judging.Verdict.CONTRADICTED: "worse"}
+    judged["verdict"] = "outdated runs" if any(run.stale for run in finished) else judged["verdict"].replace(words)
     shown = judged.sort_values("effect", ascending=False, kind="stable").rename(columns={"effect": "difference"})
     return shown[["difference", "low", "high", "seeds", "p_holm", "verdict", "reason"]]
 
 
-YourLoss = Study("03_your_loss", YourLossParams, your_loss, table_of, own_search=True)
+YourLoss = Study(
+    "03_your_loss",
+    YourLossParams,
+    your_loss,
+    lambda finished, params: histories_apart(results.tidy(finished, params)),
+    own_search=True,
+)

@@ -5,39 +5,36 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import LOSSES, CcpOptions, ccp_runs, ccp_study
-from experiments.methods import BASELINES
+from experiments.ccp.methods import LOSSES, CcpOptions, Level, ccp_runs, ccp_spec, unmeasured_study
+from experiments.methods import BASELINES, expand_seeds
 from experiments.params import MAY_BE_EMPTY, Number, Whole, parameters
 from experiments.studies import measured
-from experiments.training import records
-from experiments.training.records import measurement
-from experiments.training.runs import RunResult
+from experiments.training import records, runs
 from experiments.training.spec import RunSpec
 
 # Steps after which a problem ends, beside a single problem
 LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30), "small": (10, 25, 50, 100), "paper": ()}
-BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
+OURS = ["C2-CCP-L"]
 
 
 def lambda_and_proxies(params: Any) -> list[RunSpec]:
     """Fig. 4: the weight of the penalty, and the number of proxies per class with a pool half as large again."""
-    specs = ccp_runs(["untrained"], params)
-    for weight in params.projections:
-        specs += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", algorithm={"projection": weight})
-    for number in params.numbers:
-        sizes = {"proxies_per_class": number, "pool_size": 3 * number // 2}
-        specs += ccp_runs(["C2-CCP-L", "C2-Proxy"], params, setting=f"M={number}", algorithm=sizes)
-    return specs
+    weights = [(OURS, f"projection={weight:g}", {"projection": weight}) for weight in params.projections]
+    numbers = [
+        ([*OURS, "C2-Proxy"], f"M={number}", {"proxies_per_class": number, "pool_size": 3 * number // 2})
+        for number in params.numbers
+    ]
+    return ccp_runs(params, *weights, *numbers)
 
 
 def pools(params: Any) -> list[RunSpec]:
     """Fig. 5: every number of proxies chosen from every pool; from one as large as their number, at random."""
-    specs = ccp_runs(["untrained"], params)
-    for number in params.numbers:
-        for pool in sorted({number, *(size for size in params.pools if size > number)}):
-            sizes = {"proxies_per_class": number, "pool_size": pool}
-            specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", algorithm=sizes)
-    return specs
+    levels = [
+        (OURS, f"M={number};pool={pool}", {"proxies_per_class": number, "pool_size": pool})
+        for number in params.numbers
+        for pool in sorted({number, *(size for size in params.pools if size > number)})
+    ]
+    return ccp_runs(params, *levels)
 
 
 def alternating(params: Any) -> list[RunSpec]:
@@ -46,33 +43,31 @@ def alternating(params: Any) -> list[RunSpec]:
     Then problems of other lengths; the controls, each with one part of CCP left out; theta* as the start of every
     problem; CCP over other losses.
     """
-    specs = ccp_runs(["untrained"], params)
-    specs += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
+    levels: list[Level] = [([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], "", {})]
     lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
-    by_length = [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH]
+    # proxies do most for C2, its own batch for MS
+    by_length = [f"{loss}-CCP-L" for loss in params.losses if loss in ("C2", "MS")]
     for length in [*lengths, params.steps] if lengths and params.steps else lengths:
-        specs += ccp_runs(by_length, params, setting=f"problem_steps={length}", algorithm={"problem_steps": length})
-    controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
-    controls |= {"start=best": {"reset": True}}
+        levels.append((by_length, f"problem_steps={length}", {"problem_steps": length}))
+    levels.append((OURS, "penalty=none", {"projection": 0.0}))
+    levels.append((OURS, "picks=random", {"pool_size": params.proxies_per_class}))
+    levels.append((OURS, "start=best", {"reset": True}))
     if params.batch_weight:
-        controls["batch_weight=0"] = {"batch_weight": 0.0}
-    for setting, change in controls.items():
-        specs += ccp_runs(["C2-CCP-L"], params, setting=setting, algorithm=change)
+        levels.append((OURS, "batch_weight=0", {"batch_weight": 0.0}))
     for name in params.over:
         alone = name if name in BASELINES else f"{name}-Proxy"  # a single problem where the loss is no baseline
-        specs += ccp_runs([alone, f"{name}-CCP"], params)
-    return specs
+        levels.append(([alone, f"{name}-CCP"], "", {}))
+    return ccp_runs(params, *levels)
 
 
 def batch_sizes(params: Any) -> list[RunSpec]:
     """Fig. 7: C2 within the batch and with CCP, in batches of several sizes with equally many steps."""
-    specs = ccp_runs(["untrained"], params)
-    for size in params.sizes:
-        specs += ccp_runs(["C2", "C2-CCP-L"], params, setting=f"batch={size}", batch_size=size)
-    return specs
+    sized = [(name, size) for size in params.sizes for name in ("C2", *OURS)]
+    specs = [ccp_spec(name, params, setting=f"batch={size}", batch_size=size) for name, size in sized]
+    return expand_seeds([ccp_spec("untrained", params), *specs], params)
 
 
-def courses_of(run: RunResult, params: Any) -> list:
+def courses_of(run: runs.RunResult, params: Any) -> list:
     """`course` of a trained run; its finished problems are stored too."""
     if not run.spec.loss:
         return []
@@ -80,15 +75,15 @@ def courses_of(run: RunResult, params: Any) -> list:
     return [measured(run, course)]
 
 
-@measurement("ccp.course")
-def course(run: RunResult) -> dict[str, float]:
+@records.measurement("ccp.course")
+def course(run: runs.RunResult) -> dict[str, float]:
     """`steps` that a run took; with CCP also how many `problems` it solved."""
     rows = solved(run)
     return {"steps": float(len(run.losses))} | ({} if rows is None else {"problems": len(rows) + 1.0})
 
 
-@measurement("ccp.rounds")
-def solved(run: RunResult) -> list[list[float]] | None:
+@records.measurement("ccp.rounds")
+def solved(run: runs.RunResult) -> list[list[float]] | None:
     """Rows of `chance_constrained.COLUMNS`, one for each finished problem of a run; None for a run without CCP."""
     from safetensors.torch import load_file
 
@@ -96,8 +91,8 @@ def solved(run: RunResult) -> list[list[float]] | None:
     return load_file(path)["_extra_state"].tolist() if path.is_file() else None
 
 
-_ablation = functools.partial(ccp_study, measures=courses_of, claims=TESTS)
-LambdaProxies = _ablation(
+ccp_study = functools.partial(unmeasured_study, measures=courses_of, claims=TESTS)
+LambdaProxies = ccp_study(
     "42_ccp_ablation_lambda_proxies",
     parameters(CcpOptions, projections=tuple[Number, ...], numbers=tuple[Whole, ...]),
     lambda_and_proxies,
@@ -109,7 +104,7 @@ LambdaProxies = _ablation(
     },
     references={"projections": (2e-4, 0.0)},
 )
-Pool = _ablation(
+Pool = ccp_study(
     "43_ccp_ablation_pool",
     # pools: beside the pool that is as large as the number of proxies, a random choice
     parameters(CcpOptions, numbers=tuple[Whole, ...], pools=tuple[Whole, ...]),
@@ -122,20 +117,17 @@ Pool = _ablation(
     },
     references={"pools": (12,)},
 )
-Alternating = _ablation(
+Alternating = ccp_study(
     "44_ccp_ablation_alternating",
-    parameters(
-        CcpOptions,
-        losses=tuple[str, ...],
-        over=Annotated[tuple[str, ...], MAY_BE_EMPTY],  # proxy losses of other papers that are projected too
-    ),
+    # over: proxy losses of other papers that are projected too
+    parameters(CcpOptions, losses=tuple[str, ...], over=Annotated[tuple[str, ...], MAY_BE_EMPTY]),
     alternating,
     profiles={
         "*": {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
         "quick": {"losses": ("C2", "MS"), "over": ("ProxyAnchor",)},
     },
 )
-BatchSize = _ablation(
+BatchSize = ccp_study(
     "45_ccp_ablation_batch_size",
     parameters(CcpOptions, sizes=tuple[Whole, ...]),
     batch_sizes,

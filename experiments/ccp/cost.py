@@ -1,7 +1,5 @@
-"""Notebook 46: what a step costs with CCP, beside the same loss within the batch (Sec. V-B, Table I).
-
-A step and how it is measured: `experiments.timing`.
-"""
+"""Notebook 46: what a step, see `experiments.timing`, costs with CCP beside the same loss within the batch (Sec. V-B,
+Table I)."""
 
 from typing import Any
 
@@ -18,15 +16,10 @@ from experiments.study import Study
 from experiments.training.algorithms.chance_constrained import GivenProxies
 from experiments.training.device import device_for_training
 
-WEIGHT_BYTES = 4  # float32
-
 
 def measure(params: Any) -> pd.DataFrame:
-    """Seconds, a row per method, setting (number of classes) and repetition (`seed`).
-
-    Columns: seconds of the loss's part of a step, penalty_seconds, problem_seconds (pool and search over the steps of a
-    problem), network_seconds of the rest of the step.
-    """
+    """A row per method, setting (number of classes) and repetition (`seed`): seconds of the loss's part of a step,
+    penalty_seconds, problem_seconds (pool and search over the steps of a problem), network_seconds of the rest."""
     device = device_for_training()
     with timing.threads(params.threads):
         some = (params.network_images, params.image_size, device)
@@ -75,29 +68,22 @@ def _calls(count: int, params: Any, device: torch.device) -> dict:
 def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     """Tidy rows of the cost of a step over that of C2 within the batch with as many classes: `time_ratio`, `step_ratio`
     without what comes once per problem, and `loss_ratio` without the network. They differ from machine to machine."""
-    columns = ["seconds", "penalty_seconds", "network_seconds"]
-    costs = costs.assign(step=costs[columns].sum(axis=1))
-    costs = costs.assign(total=costs["step"] + costs["problem_seconds"])
-    costs = costs.assign(alone=costs["total"] - costs["network_seconds"])
-    of_c2 = costs["method"] == "C2"
-    both = costs[~of_c2].merge(costs[of_c2], on=["setting", "seed"], suffixes=("", "_below"))
-    values = {
-        "time_ratio": both["total"] / both["step_below"],
-        "step_ratio": both["step"] / both["step_below"],
-        "loss_ratio": both["alone"] / both["alone_below"],
-    }
-    rows = both[["method", "setting", "seed"]].assign(**values).melt(["method", "setting", "seed"], var_name="metric")
+    step = costs[["seconds", "penalty_seconds", "network_seconds"]].sum(axis=1)
+    total = step + costs["problem_seconds"]
+    parts = {"time_ratio": total, "step_ratio": step, "loss_ratio": total - costs["network_seconds"]}
+    by_method = costs[["method", "setting", "seed"]].assign(**parts).set_index(["method", "setting", "seed"])
+    over = by_method.loc["C2-CCP-L"] / by_method.loc["C2"]
+    rows = over.reset_index().melt(["setting", "seed"], var_name="metric").assign(method="C2-CCP-L")
     return study_rows(params, rows.to_dict("records"), backbone=params.backbone, dim=params.embedding_size)
 
 
 def counts(params: Any) -> pd.DataFrame:
     """What does not depend on the machine: megabytes of the previous weights and of the proxies. Tidy, "synthetic"."""
     network = backbones.build(params.backbone, params.embedding_size)
-    weights = sum(parameter.numel() for parameter in network.parameters())
-    rows = [{"setting": "", "metric": "weights_megabytes", "value": weights * WEIGHT_BYTES / 1e6}]
-    for count in params.class_counts:
-        size = count * params.proxies_per_class * params.embedding_size * WEIGHT_BYTES / 1e6
-        rows.append({"setting": f"C={count}", "metric": "proxy_megabytes", "value": size})
+    numbers = {("", "weights_megabytes"): sum(parameter.numel() for parameter in network.parameters())}
+    size = params.proxies_per_class * params.embedding_size
+    numbers |= {(f"C={count}", "proxy_megabytes"): count * size for count in params.class_counts}
+    rows = [{"setting": of, "metric": name, "value": 4 * n / 1e6} for (of, name), n in numbers.items()]  # float32
     return study_rows(params, rows, method="C2-CCP-L", backbone=params.backbone, dim=params.embedding_size)
 
 

@@ -12,110 +12,89 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
-from experiments.ccp.ablations import courses_of
-from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import CcpOptions, ccp_runs, ccp_study, decided
+from experiments.ccp.ablations import OURS, ccp_study, courses_of
+from experiments.ccp.methods import CcpOptions, Level, ccp_runs, decided
 from experiments.params import Count, Whole, parameters
 from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
-from experiments.training import batches
-from experiments.training.records import measurement
-from experiments.training.runs import RunResult
+from experiments.training import batches, records, runs
 from experiments.training.spec import RunSpec
 
 
-def radius(params: Any) -> list[RunSpec]:
+def radius(params: Any, *further: Level) -> list[RunSpec]:
     """Fig. 3: one problem to its end, CCP after each number of problems and to its end."""
-    specs = ccp_runs(["untrained", "C2-Proxy"], params)
-    for number in params.problems:
-        specs += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", algorithm={"projections": number})
-    return specs + ccp_runs(["C2-CCP-L"], params)
+    problems = [(OURS, f"problems={number}", {"projections": number}) for number in params.problems]
+    return ccp_runs(params, (["C2-Proxy"], "", {}), *problems, (OURS, "", {}), *further)
 
 
-def mnist(params: Any) -> list[RunSpec]:
-    """Fig. 2: the same, and samples for proxies."""
-    return radius(params) + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", algorithm={"samples": True})
-
-
-def proxies_of(run: RunResult, params: Any) -> list:
+def proxies_of(run: runs.RunResult, params: Any) -> list:
     return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
 
 
-def radius_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
+def radius_table(finished: Iterable[runs.RunResult], params: Any) -> pd.DataFrame:
     """The rows of the runs, the geometry of their test embeddings, and the studies of the bounds."""
     study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
     return pd.concat([with_measures(finished, geometries_of, params), study], ignore_index=True)
 
 
-def geometries_of(run: RunResult, params: Any) -> list:
+def geometries_of(run: runs.RunResult, params: Any) -> list:
     return [*courses_of(run, params), measured(run, geometry_of)]
 
 
-@measurement("ccp.geometry")
-def geometry_of(run: RunResult) -> dict[str, float]:
+@records.measurement("ccp.geometry")
+def geometry_of(run: runs.RunResult) -> dict[str, float]:
     return geometry(run.embeddings, evaluated_labels(run)[0])
 
 
 PER_CLASS = 200  # training images that are looked at: MNIST has 6,000
 
 
-def _has_proxies(run: RunResult) -> bool:
+def _has_proxies(run: runs.RunResult) -> bool:
     return run.spec.algorithm == "chance_constrained" and not run.spec.algorithm_options.get("samples")
 
 
-@measurement("ccp.around_proxies")
-def around_proxies(run: RunResult) -> dict[str, float]:
-    """How far the proxies of a class leave its first PER_CLASS training images, and one another, clipped, averaged over
-    the classes that were trained on."""
-    proxies = clip_to_unit_ball(run.loss_state()["proxies"])
-    _, embeddings, labels = training_embeddings(run, PER_CLASS)
-    embeddings = clip_to_unit_ball(embeddings)
-    trained = _trained_classes(run, labels)
-    radii = [covering_radius(embeddings[labels == label], own).item() for label, own in zip(trained, proxies)]
+def _by_class(run: runs.RunResult) -> tuple[list[Tensor], Tensor]:
+    """Of each class that was trained on the first PER_CLASS training images, and of all classes the proxies (C, M, D),
+    both clipped."""
+    manifest, embeddings, labels = training_embeddings(run, PER_CLASS)
+    fold = run.spec.fold
+    trained = labels.unique() if fold is None else batches.folds(manifest, run.spec.folds)[fold][0]
+    images = [clip_to_unit_ball(embeddings[labels == label]) for label in trained.tolist()]
+    return images, clip_to_unit_ball(run.loss_state()["proxies"])
+
+
+@records.measurement("ccp.around_proxies")
+def around_proxies(run: runs.RunResult) -> dict[str, float]:
+    """How far the proxies of a class leave its images, and one another, see `_by_class`, averaged over the classes that
+    were trained on."""
+    images, proxies = _by_class(run)
+    radii = [covering_radius(of_class, own).item() for of_class, own in zip(images, proxies)]
     number = proxies.shape[1]
     spread = torch.cdist(proxies, proxies).sum((1, 2)).mean().item() / max(number * (number - 1), 1)
     return {"covering_radius": sum(radii) / len(radii), "proxy_spread": spread}
 
 
-def _trained_classes(run: RunResult, labels: Tensor) -> list[int]:
-    if run.spec.fold is None:
-        return labels.unique().tolist()
-    return batches.folds(batches.load_dataset(run.spec), run.spec.folds)[run.spec.fold][0].tolist()
-
-
-def states(finished: Iterable[RunResult], classes: int = 6) -> dict[str, Mapping[str, Tensor]]:
-    """Fig. 2 of the first seed, for `planes.proxy_maps`: {title: points (N, 2), labels (N,), converged and next proxies
-    (classes, M, 2)}, a panel per state.
-
-    Points are the first PER_CLASS training images, clipped, of the first few trained classes; next are those that the
-    greedy k-center search picks among all of them, where training has a pool.
-    """
+def states(finished: Iterable[runs.RunResult], classes: int = 6) -> dict[str, Mapping[str, Tensor]]:
+    """Fig. 2 of the first seed, for `planes.proxy_maps`, a panel per state: images of the first few classes, see
+    `_by_class`; next proxies are those that greedy k-center picks among all of them, where training has a pool."""
     panels: dict[str, Mapping[str, Tensor]] = {}
     for run in finished:
         if run.spec.seed or not _has_proxies(run):
             continue
-        _, embeddings, labels = training_embeddings(run, PER_CLASS)
-        shown = _trained_classes(run, labels)[:classes]
-        proxies = clip_to_unit_ball(run.loss_state()["proxies"])[: len(shown)]
-        members = [clip_to_unit_ball(embeddings[labels == label]) for label in shown]
-        picks = [greedy_k_center(own[None], old[None], len(old))[0] for own, old in zip(members, proxies)]
-        plane = _plane(torch.cat(members))
+        images, proxies = (of_class[:classes] for of_class in _by_class(run))
+        picked = [own[greedy_k_center(own[None], old[None], len(old))[0]] for own, old in zip(images, proxies)]
+        points, axes = torch.cat(images), torch.eye(2)
+        center = torch.zeros(2)
+        if points.shape[1] > 2:  # the first two principal components
+            center = points.mean(0)
+            axes = torch.linalg.svd(points - center, full_matrices=False).Vh[:2].T
         title = f"CCP, {run.spec.setting.replace('problems=', 'problems: ')}" if run.spec.setting else "CCP, at its end"
         panels["single problem" if run.spec.method == "C2-Proxy" else title] = {
-            "points": plane(torch.cat(members)),
-            "labels": torch.arange(len(members)).repeat_interleave(torch.tensor([*map(len, members)])),
-            "converged": plane(proxies),
-            "next": plane(torch.stack([own[picked] for own, picked in zip(members, picks)])),
+            "points": (points - center) @ axes,
+            "labels": torch.arange(len(images)).repeat_interleave(torch.tensor([*map(len, images)])),
+            "converged": (proxies - center) @ axes,
+            "next": (torch.stack(picked) - center) @ axes,
         }
     return panels
-
-
-def _plane(points: Tensor):
-    """The map of vectors (..., D) to two coordinates: themselves, or the points' first two principal components."""
-    if points.shape[1] <= 2:
-        return lambda vectors: vectors
-    center = points.mean(0)
-    axes = torch.linalg.svd(points - center, full_matrices=False).Vh[:2].T
-    return lambda vectors: (vectors - center) @ axes
 
 
 def geometry(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
@@ -148,20 +127,16 @@ def bound_rows(point_sets: int) -> Iterator[dict]:
         noise = torch.randn(CLASSES, POINTS, 3, dtype=torch.float64, generator=generator)
         points = centers + 0.5 * noise
         for choice in CHOICES:
-            chosen = _anchors(points, choice, generator)
+            chosen = torch.randint(POINTS, (CLASSES, 1), generator=generator)
+            start = points.gather(1, chosen[..., None].expand(-1, -1, 3))
+            if choice == "k-center":
+                chosen = torch.cat([chosen, greedy_k_center(points, start, ANCHORS - 1)], dim=1)
+            elif choice == "random":
+                chosen = torch.rand(CLASSES, POINTS, generator=generator).argsort(1)[:, :ANCHORS]
+            else:
+                chosen = torch.cdist(start, points)[:, 0].topk(ANCHORS, largest=False).indices
             for name, value in gaps(points, chosen).items():
                 yield {"method": "anchors", "setting": f"chosen={choice}", "metric": name, "seed": seed, "value": value}
-
-
-def _anchors(points: Tensor, choice: str, generator: torch.Generator) -> Tensor:
-    """(C, k) which points are anchors."""
-    first = torch.randint(POINTS, (CLASSES, 1), generator=generator)
-    start = points.gather(1, first[..., None].expand(-1, -1, 3))
-    if choice == "k-center":
-        return torch.cat([first, greedy_k_center(points, start, ANCHORS - 1)], dim=1)
-    if choice == "duplicates":
-        return torch.cdist(start, points)[:, 0].topk(ANCHORS, largest=False).indices
-    return torch.rand(CLASSES, POINTS, generator=generator).argsort(1)[:, :ANCHORS]
 
 
 def gaps(points: Tensor, chosen: Tensor) -> dict[str, float]:
@@ -199,13 +174,13 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
             yield row | {"seed": seed, "value": (exact / constant).item()}
 
 
-# At quick the glyphs stand in for MNIST. On MNIST training and test classes are the same and no class can be held out.
-# A pass over its 10,000 test images costs a core as much as 150 steps, so small looks every 200 steps. Nothing is
-# searched: a search scores digits that it did not train on, whose features in two dimensions training only harms.
+# At quick the glyphs stand in for MNIST, whose training and test classes are the same, so that none can be held out. A
+# pass over its test images costs a core as much as 150 steps. Nothing is searched: a search scores digits that it did
+# not train on, whose features in two dimensions training only harms.
 Mnist = ccp_study(
     "40_ccp_mnist",
     parameters(CcpOptions, problems=tuple[Whole, ...]),  # after so many the space is looked at
-    mnist,
+    lambda params: radius(params, (OURS, "anchors=samples", {"samples": True})),  # Fig. 2: samples for proxies, too
     decides=lambda choice: decided(choice) | {"proxies_per_class": 4, "pool_size": 16},
     profiles={
         "*": {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
@@ -215,7 +190,6 @@ Mnist = ccp_study(
     },
     takes_searches=False,
     measures=proxies_of,
-    claims=TESTS,
 )
 
 
@@ -231,7 +205,6 @@ Radius = ccp_study(
     parameters(CcpOptions, problems=tuple[Whole, ...], point_sets=(Count, 20)),
     radius,
     radius_table,
-    geometries_of,
+    measures=geometries_of,
     profiles={"*": {"problems": (1, 2, 3, 4)}, "quick": {"problems": (1, 2)}},
-    claims=TESTS,
 )

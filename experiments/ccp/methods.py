@@ -4,16 +4,16 @@
     C1-XBM-S, C1-XBM-L, ...    the contrastive losses with a cross-batch memory, as large as S or L proxies
     C1-Proxy, ...              one proxy-based problem, never re-initialised, with as many proxies as CCP-L
     C1-CCP-S, C1-CCP-L, ...    CCP with one proxy per class (S), or 8 on CUB and Cars and 4 where classes are many (L)
-    ProxyAnchor-CCP, PFML-CCP  CCP over a proxy loss of another paper: an experiment of this project
-    PFML-Proxy                 the single problem of the latter
+    ProxyAnchor-CCP, PFML-CCP  CCP over a proxy loss of another paper, an experiment of this project; PFML-Proxy
 
 All four losses are those of losses/chance_constrained.py, so that only CCP is between a method and its baseline.
 "Triplet-all" takes every violated triplet, where the shared "Triplet" mines semi-hard ones.
 """
 
 import functools
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -39,35 +39,29 @@ COLORS = {  # of a loss within the batch, of its single problem, of CCP-S and of
     "MS": ("#A1D99B", "#31A354", "#C7E9C0", "#00441B"),
     "Triplet-all": ("#9ECAE1", "#3182BD", "#C6DBEF", "#08306B"),
 }
+XBM_COLORS = {"C1-XBM-S": "#DADAEB", "C1-XBM-L": "#6A51A3", "C2-XBM-S": "#FEE6CE", "C2-XBM-L": "#D94801"}
 ALGORITHM = "chance_constrained"
 
 
-class Variant(NamedTuple):
-    """A method by its parts."""
-
-    over: str  # the loss
-    form: str = ""  # "XBM", "Proxy", "CCP" or "" within the batch
-    size: str = ""  # of its memory or of its proxies, "S" or "L", where there are two
-
-    @property
-    def name(self) -> str:
-        return "-".join(filter(None, (self.over, self.form, self.size)))
+def parts_of(name: str) -> tuple[str, str, str]:
+    """A method by the parts of its name: its loss; "XBM", "Proxy", "CCP", or "" within the batch; "S" or "L", the size
+    of its memory or of its proxies, where there are two."""
+    return re.findall(r"^(.+?)(?:-(XBM|Proxy|CCP)(?:-([SL]))?)?$", name)[0]
 
 
-_SUPPLEMENT = "supplement, hyperparameters of the losses"
 # Options of C2, MS, Triplet-all and SoftTriple; those of the other losses are the same on all benchmarks
 _OPTIONS = {
-    "cub": ((0.0, 0.3841), (2.0, 40.0, 0.5), (0.0961,), (20.0, 0.1, 0.2, 0.01)),
-    "cars": ((0.2652, 0.5409), (14.35, 75.83, 0.66), (0.1190,), (17.69, 1 / 19.18, 0.0669, 0.3588)),
-    "inshop": ((0.2858, 0.5130), (8.49, 57.38, 0.41), (0.0451,), (20.0, 0.1, 0.2, 0.01)),
-    "sop": ((0.2858, 0.5130), (2.0, 40.0, 0.5), (0.0451,), (100.0, 1 / 47.9, 0.2, 0.3145)),
+    "cub": ((0.0, 0.3841), (2.0, 40.0, 0.5), 0.0961, (20.0, 0.1, 0.2, 0.01)),
+    "cars": ((0.2652, 0.5409), (14.35, 75.83, 0.66), 0.1190, (17.69, 1 / 19.18, 0.0669, 0.3588)),
+    "inshop": ((0.2858, 0.5130), (8.49, 57.38, 0.41), 0.0451, (20.0, 0.1, 0.2, 0.01)),
+    "sop": ((0.2858, 0.5130), (2.0, 40.0, 0.5), 0.0451, (100.0, 1 / 47.9, 0.2, 0.3145)),
 }
 PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
     dataset: {
         "C1": {"negative_margin": 0.5},
         "C2": dict(zip(("positive_margin", "negative_margin"), c2)),
         "MS": dict(zip(("alpha", "beta", "base"), ms)),
-        "Triplet-all": dict(zip(("margin",), triplet)),
+        "Triplet-all": {"margin": triplet},
         "SoftTriple": dict(zip(("la", "gamma", "tau", "margin"), soft_triple)),
         "ProxyAnchor": {"margin": 0.1, "alpha": 32.0},
         "ProxyNCA++": {"temperature": 0.1},
@@ -76,7 +70,6 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
 }
 # batches of a memory, S and L
 XBM_BATCHES = {"cub": (3, 25), "cars": (3, 25), "inshop": (100, 400), "sop": (400, 1400)}
-XBM_WARMUP = 1000  # steps of the published runs
 MANY_CLASSES = ("sop", "inshop", "omniglot")
 
 # what the paper says of the training of every method
@@ -93,65 +86,48 @@ NETWORK = {
 def benchmark_like(dataset: str) -> str:
     """The benchmark whose published settings a data set takes."""
     benchmark = benchmark_of(dataset)
-    return "sop" if benchmark == "omniglot" else benchmark if benchmark in PUBLISHED else "cub"
+    return benchmark if benchmark in PUBLISHED else "sop" if benchmark in MANY_CLASSES else "cub"
 
 
-def _own() -> dict[Variant, Method]:
-    methods: dict[Variant, Method] = {}
+def _method(name: str, loss: str, color: str, **record: Any) -> Method:
+    """A variant takes the search of CCP, or of its memory, at its largest."""
+    over, form, _ = parts_of(name)
+    largest = f"{over}-{form.replace('Proxy', 'CCP')}" + "-L" * (over in LOSSES)
+    algorithm = {"algorithm": ALGORITHM} if form in ("Proxy", "CCP") else {}
+    searched_as = largest if form and name != largest else ""
+    return Method(name, loss, color=color, searched_as=searched_as, fields=algorithm, offered=False, **record)
 
-    def add(variant: Variant, loss: str, color: str, **record: Any) -> None:
-        """A variant takes the search of CCP, or of its memory, at its largest."""
-        largest = Variant(variant.over, variant.form.replace("Proxy", "CCP"), "L" if variant.over in LOSSES else "")
-        searched_as = largest.name if variant.form and variant != largest else ""
-        methods[variant] = Method(variant.name, loss, color=color, searched_as=searched_as, offered=False, **record)
 
-    algorithm: dict[str, Any] = {"fields": {"algorithm": ALGORITHM}}
+def _own() -> Iterator[Method]:
+    pairs: dict[str, Any] = {"batches": "pairs"}
     for name, (loss, options, ranges) in LOSSES.items():
-        shared: dict[str, Any] = {"options": options, "search_space": ranges, "batches": "pairs"}
-        for form, color in zip(((), ("Proxy",), ("CCP", "S"), ("CCP", "L")), COLORS[name]):
-            by = algorithm if form else {}
-            add(Variant(name, *form), f"chance_constrained.{loss}", color, **shared, **by)
+        like = {"options": options, "search_space": ranges} | pairs
+        for form, color in zip(("", "-Proxy", "-CCP-S", "-CCP-L"), COLORS[name]):
+            yield _method(name + form, f"chance_constrained.{loss}", color, **like)
     margins = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
-    for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
-        shared = {"options": {"form": name.lower()}, "batches": "pairs", "search_space": margins}
-        for size, color in zip("SL", colors):
-            add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color, **shared)
-    anchor: Any = BASELINES["ProxyAnchor"]
-    algorithm["lr_multipliers"] = {"*": PROXIES}
-    add(Variant("ProxyAnchor", "CCP"), anchor.loss, "#003355", search_space=anchor.search_space, **algorithm)
-    shared = {"options": {"proxies_per_class": 8}, "batches": "pairs", "search_space": {"alpha": Range(0, 6)}}
-    for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
-        add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color, **shared, **algorithm)
-    return methods
+    for name, color in XBM_COLORS.items():
+        options = {"form": name[:2].lower()}
+        yield _method(name, "baselines.cross_batch_memory", color, options=options, search_space=margins, **pairs)
+    proxies, anchor = {"lr_multipliers": {"*": PROXIES}}, BASELINES["ProxyAnchor"]
+    yield _method("ProxyAnchor-CCP", str(anchor.loss), "#003355", search_space=anchor.search_space, **proxies)
+    field = {"options": {"proxies_per_class": 8}, "search_space": {"alpha": Range(0, 6)}} | pairs | proxies
+    for name, color in (("PFML-Proxy", "#BF8040"), ("PFML-CCP", "#7A3300")):
+        yield _method(name, "potential_field.PotentialFieldLoss", color, **field)
 
 
-_OWN = _own()
-OWN: dict[str, Method] = {method.name: method for method in _OWN.values()}
-VARIANTS = {variant.name: variant for variant in _OWN}  # the others are their own loss
+OWN = {method.name: method for method in _own()}
 METHODS = BASELINES | OWN
-LABELS = {
-    "covering_radius": "covering radius",
-    "average_covering_radius": "average covering radius",
-    "inter_class_distance": "mean distance between classes",
-    "proxy_spread": "mean distance between proxies of a class",
-    "problems": "number of problems",
-    "projection": "projection weight λ",
-    "pool": "pool size b",
-    "time_ratio": "step time / C2's",
-    "step_ratio": "step time / C2's, pool left out",
-    "loss_gap": "gap of the loss",
-    "gap/radius": "weighted gap / covering radius",
-    "M": "proxies per class M",
-    "problem_steps": "steps of a problem",
-}
+LABELS = {"inter_class_distance": "mean distance between classes", "problems": "number of problems"}
+LABELS |= {"proxy_spread": "mean distance between proxies of a class", "M": "proxies per class M"}
+LABELS |= {"projection": "projection weight λ", "pool": "pool size b", "problem_steps": "steps of a problem"}
+LABELS |= {"time_ratio": "step time / C2's", "step_ratio": "step time / C2's, pool left out"}
+LABELS |= {"loss_gap": "gap of the loss", "gap/radius": "weighted gap / covering radius"}
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
-EXPERIMENTS = {  # the notebook that repeats a published table
-    **dict.fromkeys(("Table I", "Text Sec V-B"), "46_ccp_cost"),
-    **dict.fromkeys(("Table II", "Table V (supp)", "Table VI (supp)"), "41_ccp_retrieval"),
-    **dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional"),
-}
+EXPERIMENTS = dict.fromkeys(("Table I", "Text Sec V-B"), "46_ccp_cost")  # the notebook that repeats a published table
+EXPERIMENTS |= dict.fromkeys(("Table II", "Table V (supp)", "Table VI (supp)"), "41_ccp_retrieval")
+EXPERIMENTS |= dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional")
 published = functools.partial(studies.published, "ccp", PRINTED)
 ALTERNATED = 3  # problems of a run, from which on it says something of CCP
 ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
@@ -186,7 +162,8 @@ DEVIATIONS = (
     "proxies have no weight decay, which the released code gives them",
     "early stopping ends a run after 60 evaluations, at the latest after 200,000 steps",
 )
-AS_ALL_PAPERS = (
+CONVENTIONAL = (
+    *DEVIATIONS,
     "notebook 47 has the learning rate 1e-4, Table 8's weight decay and batches of 100, as all papers' notebooks under "
     "the conventional protocol, so that their runs are shared; Tables III and IV have 1e-5, 1e-4 and 96 (ResNet-50)",
     "notebook 47 embeds in 512 dimensions, which ResNet-50 has under that protocol; 128 and 32 are those of Table II",
@@ -200,66 +177,73 @@ PROFILES: dict[str, dict[str, Any]] = {
 
 def decided(choice: Choice) -> dict[str, Any]:
     benchmark = benchmark_of(choice.dataset)
-    many = benchmark in MANY_CLASSES
+    proxies, pool = (4, 7) if benchmark in MANY_CLASSES else (8, 12)
     regime = REGIMES.get(benchmark, REGIMES["cub"]) if choice.profile == "small" else {}
-    return {"proxies_per_class": 4 if many else 8, "pool_size": 7 if many else 12} | regime
+    return {"proxies_per_class": proxies, "pool_size": pool} | regime
 
 
 def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
-    variant = VARIANTS.get(method, Variant(method))
-    options = PUBLISHED[benchmark_like(params.dataset)].get(variant.over, {})
-    if variant.form == "XBM":
+    over, form, size = parts_of(method)
+    options = PUBLISHED[benchmark_like(params.dataset)].get(over, {})
+    if form == "XBM":
         named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
-        options = {named[name]: value for name, value in options.items()} | xbm_options(params, variant.size)
-    settings = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
-    if variant.over in LOSSES and variant.form in ("Proxy", "CCP"):
+        options = {named[name]: value for name, value in options.items()} | xbm_options(params, size)
+    source = "supplement, hyperparameters of the losses"
+    settings = {f"loss.{name}": Setting(value, source) for name, value in options.items()}
+    if over in LOSSES and form in ("Proxy", "CCP"):
         settings["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
-    return dict(NETWORK) | settings
+    return NETWORK | settings
 
 
-ccp_study = functools.partial(
+unmeasured_study = functools.partial(
     Study, paper="ccp", shared=PROFILES, decides=decided, published=published_settings, deviations=DEVIATIONS
 )
 
 
 def xbm_options(params: Params, size: str) -> dict[str, int]:
     """How large a memory is, and after how many steps it starts."""
-    batches = dict(zip("SL", XBM_BATCHES[benchmark_like(params.dataset)]))[size]
-    warmup = XBM_WARMUP if params.profile == "paper" else params.steps // 10
+    batches = XBM_BATCHES[benchmark_like(params.dataset)]["SL".index(size)]
+    warmup = 1000 if params.profile == "paper" else params.steps // 10
     return {"memory_size": batches * params.batch_size, "warmup_steps": warmup}
 
 
-def algorithm_options(variant: Variant, params: CcpOptions, **changes: Any) -> dict[str, Any]:
-    """Options of the algorithm for a method that has it: S has one proxy per class, "Proxy" a single problem."""
-    options = {"pool_size": params.pool_size, "projection": params.projection, "problem_patience": None}
-    if variant.form != "Proxy":  # what ends a problem
-        options |= {name: getattr(params, name) or None for name in ("problem_patience", "problem_steps")}
-    if variant.over in LOSSES:
-        options["proxies_per_class"] = 1 if variant.size == "S" else params.proxies_per_class
-        options["batch_weight"] = params.batch_weight
-    return options | changes
-
-
 def ccp_spec(
-    name: str, params: Any, *, setting: str = "", algorithm: Mapping[str, Any] | None = None, **changes: Any
+    name: str,
+    params: Any,
+    records: Mapping[str, Method] = METHODS,
+    *,
+    setting: str = "",
+    algorithm: Mapping[str, Any] | None = None,
+    **changes: Any,
 ) -> RunSpec:
     """The run of one method; algorithm: its options that differ from the parameters'; others as in `spec_of`."""
-    method, variant = pick(METHODS, [name])[0], VARIANTS.get(name, Variant(name))
-    fields: dict[str, Any] = {}
-    if method.loss is not None:
-        fields = {"monitor": "MAP@R"}
-        if params.profile != "paper":  # there the protocol says how often
-            fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
-    if method.fields.get("algorithm") == ALGORITHM:
-        fields["algorithm_options"] = algorithm_options(variant, params, **dict(algorithm or {}))
-        if params.profile != "paper" and not method.lr_multipliers:
-            network = merged(spec_layers(method, params))
-            fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
-    if params.profile != "paper" and variant.form == "XBM":
-        changes["loss_options"] = xbm_options(params, variant.size) | dict(changes.get("loss_options", {}))
+    (method,), (over, form, size) = pick(records, [name]), parts_of(name)
+    if method.loss is None:
+        return spec_of(method, params, setting=setting, **changes)
+    fields: dict[str, Any] = {"monitor": "MAP@R"}
+    if params.profile != "paper" and not params.eval_every_epochs:  # at paper the protocol says how often
+        fields["eval_every"] = params.eval_every
+    if form in ("Proxy", "CCP"):
+        options = {"pool_size": params.pool_size, "projection": params.projection, "problem_patience": None}
+        if form == "CCP":  # what ends a problem
+            options |= {name: getattr(params, name) or None for name in ("problem_patience", "problem_steps")}
+        if over in LOSSES:
+            options["proxies_per_class"] = 1 if size == "S" else params.proxies_per_class
+            options["batch_weight"] = params.batch_weight
+            if params.profile != "paper":
+                network = merged(spec_layers(method, params))
+                fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
+        fields["algorithm_options"] = options | dict(algorithm or {})
+    if params.profile != "paper" and form == "XBM":
+        fields["loss_options"] = xbm_options(params, size)
     return spec_of(method, params, setting=setting, **fields | changes)
 
 
-def ccp_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
-    """All seeds and folds of some methods at one setting; `how` as in `ccp_spec`."""
-    return expand_seeds([ccp_spec(name, params, **how) for name in names], params)
+Level = tuple[Sequence[str], str, Mapping[str, Any]]  # methods, setting, options of the algorithm that differ
+
+
+def ccp_runs(params: Params, *levels: Level) -> list[RunSpec]:
+    """All seeds and folds of the network before training, and of methods at every level."""
+    specs = [ccp_spec("untrained", params)]
+    specs += [ccp_spec(name, params, setting=setting, algorithm=of) for names, setting, of in levels for name in names]
+    return expand_seeds(specs, params)

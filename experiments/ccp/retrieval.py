@@ -2,28 +2,15 @@
 one (Tables III, IV)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.analysis import results, stored, tables
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.statistics import t_interval
-from experiments.ccp.ablations import courses_of
-from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import (
-    AS_ALL_PAPERS,
-    DEVIATIONS,
-    FOUR_FOLDS,
-    LOSSES,
-    METHODS,
-    NAMES,
-    CcpOptions,
-    ccp_spec,
-    ccp_study,
-)
+from experiments.analysis import comparing, statistics, stored, tables
+from experiments.ccp.ablations import ccp_study, courses_of
+from experiments.ccp.methods import CONVENTIONAL, FOUR_FOLDS, LOSSES, METHODS, NAMES, CcpOptions, ccp_spec
 from experiments.figures import comparisons
 from experiments.methods import expand_seeds, search_each
 from experiments.params import Whole, parameters
@@ -36,17 +23,10 @@ SMALL_MEMORY = ("C1-XBM-S", "C1-CCP-S", "C2-XBM-S", "C2-CCP-S")
 SPREAD_METRICS = ("P@1", "MAP@R")
 
 
-def retrieval(params: Any) -> list[RunSpec]:
-    """Every method and seed, its hyperparameters searched first where there are trials."""
-    return expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
-
-
 def retrieval_table(finished: Iterable, params: Any) -> pd.DataFrame:
     """The rows of the runs and the `steps` they took, and below them how far the metrics tell the methods apart."""
-    finished = list(finished)
     table = with_measures(finished, courses_of, params)
-    spread = relative_spread(results.tidy(finished, params), params)
-    return table if spread.empty else pd.concat([table, spread], ignore_index=True)
+    return pd.concat([table, *relative_spreads(table, params)], ignore_index=True)
 
 
 def gains(table: pd.DataFrame, metric: str = "MAP@R") -> Figure:
@@ -54,31 +34,26 @@ def gains(table: pd.DataFrame, metric: str = "MAP@R") -> Figure:
     rows = tables.final_rows(table)
     values = rows[rows["metric"] == metric].pivot(index="seed", columns="method", values="value")
     gained = {loss: (values[f"{loss}-CCP-L"] - values[loss]).dropna() for loss in LOSSES}
-    effects = {f"{loss}-CCP-L": (each.mean(), *t_interval(each)) for loss, each in gained.items()}
+    effects = {f"{loss}-CCP-L": (each.mean(), *statistics.t_interval(each)) for loss, each in gained.items()}
     shown = f"{metric}, {stored.setup_in_words(rows)}, n = {len(values)} seeds"
     return comparisons.gains(effects, "the same loss within the batch", shown, names=NAMES)
 
 
-def relative_spread(table: pd.DataFrame, params: Any) -> pd.DataFrame:
-    """How far a metric tells the trained methods apart: the deviation of their means over that of one method's seeds,
-    which no scale of the metric changes. Rows of "methods", a jackknife pseudo-value per seed on the scale of
+def relative_spreads(table: pd.DataFrame, params: Any) -> Iterator[pd.DataFrame]:
+    """How far each metric tells the trained methods apart: the deviation of their means over that of one method's
+    seeds, which no scale of the metric changes. Rows of "methods", a jackknife pseudo-value per seed on the scale of
     logarithms; none of fewer than three seeds."""
     rows = tables.final_rows(table)
-    rows = rows[rows["metric"].isin(SPREAD_METRICS) & ~rows["method"].isin(UNTRAINED)]
-    spreads = []
+    rows = rows[rows["metric"].isin(SPREAD_METRICS) & ~rows["method"].isin(comparing.UNTRAINED)]
     for metric, group in rows.groupby("metric", sort=False):
         values = group.pivot_table(index="seed", columns="method", values="value").dropna()
         if min(values.shape) < 3 or not values.var().gt(0).all():
             continue
         whole, count = _log_spread(values), len(values)
-        for seed in values.index:
-            pseudo = count * whole - (count - 1) * _log_spread(values.drop(index=seed))
-            row = {"method": "methods", "setting": f"of={metric}", "metric": "relative_spread"}
-            spreads.append(row | {"seed": seed, "value": math.exp(pseudo)})
-    if not spreads:
-        return pd.DataFrame(columns=tables.COLUMNS)
-    where = rows.iloc[0]
-    return study_rows(params, spreads, **{name: where[name] for name in ("dataset", "backbone", "dim", "protocol")})
+        left_out = {seed: _log_spread(values.drop(index=seed)) for seed in values.index}
+        spreads = [{"seed": s, "value": math.exp(count * whole - (count - 1) * less)} for s, less in left_out.items()]
+        where = group[["dataset", "backbone", "dim", "protocol"]].iloc[0].to_dict()
+        yield study_rows(params, spreads, method="methods", setting=f"of={metric}", metric="relative_spread", **where)
 
 
 def _log_spread(values: pd.DataFrame) -> float:
@@ -93,15 +68,13 @@ def specs_of(params: Any) -> list[RunSpec]:
 Retrieval = ccp_study(
     "41_ccp_retrieval",
     parameters(CcpOptions, methods=tuple[str, ...], search_trials=Whole),
-    retrieval,
+    lambda params: expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params),
     retrieval_table,
-    courses_of,
     profiles={
         "*": {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)},
         "quick": {"methods": ("untrained", "C2", "C2-CCP-L", "C2-XBM-L", "ProxyAnchor")},
         "paper": {"protocol": FOUR_FOLDS},
     },
-    claims=TESTS,
 )
 # Tables III and IV: CCP beside the best of the others
 Conventional = ccp_study(
@@ -110,7 +83,5 @@ Conventional = ccp_study(
     parameters(CcpOptions, methods=(tuple[str, ...], ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS"))),
     lambda params: expand_seeds(specs_of(params), params),
     profiles={"*": {"protocol": "conventional"}},
-    measures=courses_of,
-    claims=TESTS,
-    deviations=(*DEVIATIONS, *AS_ALL_PAPERS),
+    deviations=CONVENTIONAL,
 )

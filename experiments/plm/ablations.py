@@ -1,41 +1,31 @@
-"""Notebooks 52 to 56: the ablations of PLM (Fig. 3, Table 3, and Sec. 3.1, which gives no figures).
-
-Every run is PLM at the paper's setting (N_rho = 100, m = 3, N_alpha = 4, N_beta = 0.5), with the delta of the profile,
-and with one thing varied. The default point of 52 to 54 and 56 is one spec.
-"""
+"""Notebooks 52 to 56: the ablations of PLM (Fig. 3, Table 3, and Sec. 3.1, which gives no figures). A run has the
+paper's setting, with the delta of the profile, but for one thing. The default point of 52 to 54 and 56 is one spec."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.params import Number, Whole, parameters
-from experiments.plm.methods import BEFORE, PROFILES, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
+from experiments.plm.methods import PROFILES, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.training.spec import RunSpec
 
-# Below the profile paper heads will do
+HEAD = {"train_from": "head", "batch_size": 100}  # which will do below the profile paper
 SHORT: dict[str, dict[str, Any]] = {
-    "quick": {"train_from": "head", "batch_size": 100, "steps": 30, "lr": PUBLISHED["lr"].value},
-    "small": {"train_from": "head", "batch_size": 100, "steps": 1500},
-    "paper": {},
+    "quick": PROFILES["quick"] | HEAD | {"steps": 30, "lr": PUBLISHED["lr"].value},
+    "small": PROFILES["small"] | HEAD | {"steps": 1500},
 }
-short_study = functools.partial(
-    plm_study, shared={name: PROFILES[name] | SHORT[name] for name in SHORT}, takes_searches=False
-)
+short_study = functools.partial(plm_study, shared=PROFILES | SHORT, takes_searches=False)
 
 
-def _ablation(levels: Callable[[Any], Mapping[str, Mapping[str, object]]]) -> Callable[[Any], list[RunSpec]]:
+def _levels(params: Any, levels: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
     """The network before training for comparison, then PLM at every level: {setting: options of its loss}."""
-
-    def specs(params: Any) -> list[RunSpec]:
-        runs = unlabelled_runs(BEFORE, params)
-        for setting, options in levels(params).items():
-            runs += unlabelled_runs(["PLM"], params, setting=setting, loss_options=options)
-        return runs
-
-    return specs
+    runs = unlabelled_runs(["untrained"], params)
+    for setting, options in levels.items():
+        runs += unlabelled_runs(["PLM"], params, setting=setting, loss_options=options)
+    return runs
 
 
-def _decays(params: Any) -> dict[str, dict[str, float]]:
+def decay(params: Any) -> list[RunSpec]:
     """Fig. 3(c): how fast similarity falls across and along a piece; ValueError for a pair that is none."""
     settings = {}
     for pair in params.pairs:
@@ -44,38 +34,37 @@ def _decays(params: Any) -> dict[str, dict[str, float]]:
         except ValueError as error:
             raise ValueError(f'pairs must be written "N_alpha/N_beta", as "4/0.5", got {pair!r}') from error
         settings[f"N_alpha={across:g};N_beta={along:g}"] = {"n_alpha": across, "n_beta": along}
-    return settings
+    return _levels(params, settings)
 
 
-def ablation_similarity(params: Any) -> list[RunSpec]:
+def similarity(params: Any) -> list[RunSpec]:
     """Table 3: all neighbours for a piece, binary similarity, and both; then what Sec. 3.1 says is needed: batches of
     neighbours and the momentum encoder."""
     every, binary = {"quality": 0.0}, {"similarity": "binary"}
     pieces: dict[str, dict[str, Any]] = {"": {}, "neighbours=all": every, "similarity=binary": binary}
     pieces["neighbours=all;similarity=binary"] = every | binary
-    specs = _ablation(lambda params: pieces)(params)
-    specs += unlabelled_runs(["PLM"], params, setting="batches=random", neighbours=None)
+    specs = _levels(params, pieces) + unlabelled_runs(["PLM"], params, setting="batches=random", neighbours=None)
     return specs + unlabelled_runs(["PLM"], params, setting="momentum=0", algorithm_options={"momentum": 0.0})
 
 
 Proxies = short_study(  # Fig. 3(a); 0 leaves the point-point term alone
     "52_plm_ablation_proxies",
     parameters(PlmOptions, numbers=tuple[Whole, ...]),
-    _ablation(lambda params: {f"N_rho={number}": {"num_proxies": number} for number in params.numbers}),
+    lambda params: _levels(params, {f"N_rho={number}": {"num_proxies": number} for number in params.numbers}),
     profiles={"*": {"numbers": (0, 10, 50, 100, 250, 500)}, "quick": {"numbers": (0, 10, 100)}},
     references={"numbers": (0, 100)},
 )
 Dimension = short_study(  # Fig. 3(b): of the linear pieces
     "53_plm_ablation_dimension",
     parameters(PlmOptions, dimensions=tuple[Whole, ...]),
-    _ablation(lambda params: {f"m={dim}": {"dim": dim} for dim in params.dimensions}),
+    lambda params: _levels(params, {f"m={dim}": {"dim": dim} for dim in params.dimensions}),
     profiles={"*": {"dimensions": (2, 3, 4, 5, 6, 7)}, "quick": {"dimensions": (2, 3, 6)}},
     references={"dimensions": (3,)},
 )
 Decay = short_study(
     "54_plm_ablation_decay",
     parameters(PlmOptions, pairs=tuple[str, ...]),  # a pair of decays is written "N_alpha/N_beta"
-    _ablation(_decays),
+    decay,
     profiles={
         "*": {"pairs": ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")},
         "quick": {"pairs": ("1/0.5", "1/1", "4/0.5")},
@@ -84,8 +73,8 @@ Decay = short_study(
 Delta = short_study(  # Fig. 3(d): the distance of points without similarity
     "55_plm_ablation_delta",
     parameters(PlmOptions, deltas=tuple[Number, ...]),
-    _ablation(lambda params: {f"delta={delta:g}": {"delta": delta} for delta in params.deltas}),
+    lambda params: _levels(params, {f"delta={delta:g}": {"delta": delta} for delta in params.deltas}),
     profiles={"*": {"deltas": (0.2, 0.5, 1.0, 1.5, 2.0)}, "quick": {"deltas": (0.2, 1.0, 2.0)}},
     references={"deltas": (2.0,)},
 )
-Similarity = short_study("56_plm_ablation_similarity", parameters(PlmOptions), ablation_similarity)
+Similarity = short_study("56_plm_ablation_similarity", parameters(PlmOptions), similarity)

@@ -4,24 +4,17 @@ import math
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from dmlrepro.losses.piecewise_linear import directed_similarity, linear_neighborhoods
 from experiments.figures.style import PALETTE, described, legend, panels
 
 
-def toy_manifold(number: int = 90, noise: float = 0.006) -> Tensor:
-    """Points (number, 2) of a curve that crosses itself, an eight."""
-    angles = 2 * math.pi * torch.arange(number, dtype=torch.float64) / number
-    curve = torch.stack([angles.cos(), angles.sin() * angles.cos()], dim=1)
-    drawn = torch.randn(curve.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return curve + noise * drawn
-
-
 def piece(point: int = 9, k: int = 10, quality: float = 0.9, n_alpha: float = 4.0, n_beta: float = 0.5) -> Figure:
-    """Left: the k nearest neighbours of a point of the toy manifold by the order in which they are tried, those that
-    its linear piece (m = 1) keeps filled, those it rejects crossed. Right: contours of the similarity to that point."""
-    points = toy_manifold()
+    """Left: the k nearest neighbours of a point of an eight by the order in which they are tried, those that its linear
+    piece (m = 1) keeps filled, those it rejects crossed. Right: contours of the similarity to that point."""
+    angles = 2 * math.pi * torch.arange(90, dtype=torch.float64) / 90
+    noise = torch.randn(90, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    points = torch.stack([angles.cos(), angles.sin() * angles.cos()], dim=1) + 0.006 * noise
     bases, members = linear_neighborhoods(points, k, 1, quality)
     order = (points - points[point]).norm(dim=1).argsort()[1 : k + 1].tolist()
     kept = members[point]
@@ -36,11 +29,9 @@ def piece(point: int = 9, k: int = 10, quality: float = 0.9, n_alpha: float = 4.
         left.plot(*ends.T, color=PALETTE[2], linewidth=2, label="piece")
         for name, marker, shown in (("kept", "o", True), ("rejected", "x", False)):
             some = [neighbour for neighbour in order if bool(kept[neighbour]) == shown]
-            across, up = points[some].T
-            left.scatter(across, up, 36, PALETTE[2 if shown else 0], marker=marker, label=name, zorder=3)
-        for place, neighbour in enumerate(order, 1):
-            across, up = points[neighbour].tolist()
-            left.annotate(str(place), (across, up), (5, -11), textcoords="offset points", fontsize="small")
+            left.scatter(*points[some].T, 36, PALETTE[2 if shown else 0], marker=marker, label=name, zorder=3)
+        for place, other in enumerate(order, 1):
+            left.annotate(f"{place}", points[other].tolist(), (5, -11), textcoords="offset points", fontsize="small")
         axis_x, axis_y = (torch.linspace(at - reach, at + reach, 121, dtype=torch.float64) for at in (x, y))
         grid = torch.cartesian_prod(axis_y, axis_x).flip(1)
         similarity = directed_similarity(grid, points[point, None], bases[point, None], n_alpha, n_beta).view(121, 121)

@@ -21,7 +21,7 @@ from experiments import studies
 from experiments.analysis.claims import START
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, PROXIES, Method, Setting, expand_seeds, pick, spec_of
-from experiments.params import Count, Number, Params, Positive
+from experiments.params import Count, Number, Positive
 from experiments.plm.claims import TESTS
 from experiments.study import Study
 from experiments.training.search import Range
@@ -58,98 +58,69 @@ TEMPERATURE = {"temperature": Range(0.01, 1, log=True)}
 RANGES = {"n_alpha": Range(1, 6), "n_beta": Range(0, 1.5), "delta": Range(0.2, 2)} | LOSS_LR
 DELTA = 1.0  # at quick and small, where the published delta destroys what a pretrained network knows
 _LOSS = {name.removeprefix("loss."): setting.value for name, setting in PUBLISHED.items() if name.startswith("loss.")}
-
-
 MOMENTUM = {"algorithm": "momentum_encoder", "neighbours": NEIGHBOURS}
-
-
-def _pseudo(labels: str) -> dict[str, Any]:
-    return {"algorithm": "pseudo_labels", "algorithm_options": {"labels": labels}}
-
-
-def _clustered(name: str, labels: str, color: str, source: str) -> Method:
-    return Method(
-        name,
-        "baselines.normalized_softmax",
-        lr_multipliers={"*": PROXIES},
-        fields=_pseudo(labels),
-        search_space=TEMPERATURE | LOSS_LR,
-        published={"clusters": NOT_REPORTED, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")},
-        color=color,
-    )
-
-
 _STML = "Kim et al., CVPR 2022"
-OWN: dict[str, Method] = {
-    method.name: dataclasses.replace(method, offered=False)
-    for method in (
+_METHODS = (
+    Method(
+        "PLM",
+        "piecewise_linear.PiecewiseLinearManifoldLoss",
+        options=_LOSS,
+        lr_multipliers={"*": PROXIES},
+        from_parameters={"delta": "delta"},
+        fields=MOMENTUM,
+        search_space=RANGES,
+        color="#B5179E",
+    ),
+    Method(
+        "STML-style",
+        "unlabelled.ContextualSimilarityLoss",
+        fields=MOMENTUM,
+        search_space={"sigma": Range(1, 9), "delta": Range(0.5, 1.5)},
+        published={"k": NOT_REPORTED, "sigma": Setting(3.0, _STML), "delta": Setting(1.0, _STML)},
+        color="#4361EE",
+    ),
+    Method(
+        "NT-Xent",
+        "unlabelled.nt_xent",
+        fields={"algorithm": "pseudo_labels", "algorithm_options": {"labels": "instances"}},
+        search_space=TEMPERATURE,
+        published={"temperature": Setting(0.1, "Chen et al., ICML 2020")},
+        color="#2A9D8F",
+    ),
+    *(
         Method(
-            "PLM",
-            "piecewise_linear.PiecewiseLinearManifoldLoss",
-            options=_LOSS,
+            name,
+            "baselines.normalized_softmax",
             lr_multipliers={"*": PROXIES},
-            from_parameters={"delta": "delta"},
-            fields=MOMENTUM,
-            search_space=RANGES,
-            color="#B5179E",
-        ),
-        Method(
-            "STML-style",
-            "unlabelled.ContextualSimilarityLoss",
-            fields=MOMENTUM,
-            search_space={"sigma": Range(1, 9), "delta": Range(0.5, 1.5)},
-            published={"k": NOT_REPORTED, "sigma": Setting(3.0, _STML), "delta": Setting(1.0, _STML)},
-            color="#4361EE",
-        ),
-        Method(
-            "NT-Xent",
-            "unlabelled.nt_xent",
-            fields=_pseudo("instances"),
-            search_space=TEMPERATURE,
-            published={"temperature": Setting(0.1, "Chen et al., ICML 2020")},
-            color="#2A9D8F",
-        ),
-        _clustered("K-Means", "kmeans", "#8D99AE", "Caron et al."),
-        _clustered("Hierarchical", "hierarchical", "#BC6C25", "Yan et al."),
-        _clustered("Random Walk", "random_walk", "#606C38", "Iscen et al."),
-    )
-}
+            fields={"algorithm": "pseudo_labels", "algorithm_options": {"labels": labels}},
+            search_space=TEMPERATURE | LOSS_LR,
+            published={"clusters": NOT_REPORTED, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")},
+            color=color,
+        )
+        for name, labels, color, source in (
+            ("K-Means", "kmeans", "#8D99AE", "Caron et al."),
+            ("Hierarchical", "hierarchical", "#BC6C25", "Yan et al."),
+            ("Random Walk", "random_walk", "#606C38", "Iscen et al."),
+        )
+    ),
+)
+OWN = {method.name: dataclasses.replace(method, offered=False) for method in _METHODS}
 # The network before training: its features, and their random projection to the embedding
-BEFORE = {name: BASELINES[name] for name in ("untrained", START)}
-METHODS = BEFORE | OWN
-LABELS = {
-    "label_purity": "label purity",
-    "gt_correlation": "correlation with same class",
-    "mean_distance": "any two images",
-    "mean_asked": "any two, asked for",
-    "nearest_distance": "nearest images",
-    "nearest_asked": "nearest, asked for",
-    "N_rho": "proxies N_ρ",
-    "m": "dimension m of a piece",
-    "delta": "distance δ of points without similarity",
-}
+METHODS = {name: BASELINES[name] for name in ("untrained", START)} | OWN
+LABELS = {"gt_correlation": "correlation with same class"}
+LABELS |= {"mean_distance": "any two images", "mean_asked": "any two, asked for"}
+LABELS |= {"nearest_distance": "nearest images", "nearest_asked": "nearest, asked for"}
+LABELS |= {"N_rho": "proxies N_ρ", "m": "dimension m of a piece", "delta": "distance δ of points without similarity"}
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 # So the paper calls what we have
-PRINTED = {
-    "Ours": "PLM",
-    "(4) Ours": "PLM",
-    "STML*": "STML-style",
-    "UHML": "Hierarchical",
-    "Hierarchical Clustering": "Hierarchical",
-    "DeepCluster": "K-Means",
-    "MOM": "Random Walk",
-    "NCE": "NT-Xent",
-}
-EXPERIMENTS = {  # the notebook that repeats a published table
-    "Table 1": "50_plm_retrieval",
-    "Table 2": "51_plm_supervision_quality",
-    "Table 3 (supp)": "56_plm_ablation_similarity",
-    "Fig. 3(a)": "52_plm_ablation_proxies",
-    "Fig. 3(b)": "53_plm_ablation_dimension",
-    "Fig. 3(c)": "54_plm_ablation_decay",
-    "Fig. 3(d)": "55_plm_ablation_delta",
-}
+PRINTED = {"Ours": "PLM", "(4) Ours": "PLM", "STML*": "STML-style", "DeepCluster": "K-Means", "MOM": "Random Walk"}
+PRINTED |= {"UHML": "Hierarchical", "Hierarchical Clustering": "Hierarchical", "NCE": "NT-Xent"}
+# The notebook that repeats a published table
+EXPERIMENTS = {"Table 1": "50_plm_retrieval", "Table 2": "51_plm_supervision_quality"}
+EXPERIMENTS |= {"Fig. 3(a)": "52_plm_ablation_proxies", "Fig. 3(b)": "53_plm_ablation_dimension"}
+EXPERIMENTS |= {"Fig. 3(c)": "54_plm_ablation_decay", "Fig. 3(d)": "55_plm_ablation_delta"}
+EXPERIMENTS |= {"Table 3 (supp)": "56_plm_ablation_similarity"}
 CELLS = {  # rows that say the level in words of their own, as cells of our tables, by table
     "Table 3 (supp)": {
         "(1) Ours - PL manifold (Sec 3.2)": "PLM;neighbours=all",
@@ -166,30 +137,17 @@ class PlmOptions(BaseModel):
     delta: Positive  # distance of points without similarity; the paper's is 2
 
 
-# quick has crops of half a glyph at least, less is none, and as small a new head that learns faster than the trunk
+# quick has crops of half a glyph at least, less is none, and as small a new head that learns faster than the trunk. Its
+# momentum encoder remembers a tenth of the steps, and the paper's a tenth of 200 epochs of CUB.
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {
-        "fixed": {"crop_scale": (0.5, 1.0), "head_lr": 1e-3},
-        "image_size": 32,
-        "test_resize": 32,
-        "train_from": "",
-        "batch_size": 25,
-        "steps": 30,
-        "lr": 1e-4,
-        "views": 2,
-        "momentum": 0.9,  # it remembers a tenth of the steps, and the paper's 0.999 a tenth of 200 epochs of CUB
-        "clusters": 100,
-        "delta": DELTA,
-    },
-    "small": {"batch_size": 50, "steps": 200, "views": 2, "momentum": 0.99, "clusters": 100, "delta": DELTA},
-    "paper": {
-        **{name: PUBLISHED[name].value for name in ("backbone", "embedding_size", "epochs", "lr", "batch_size")},
-        **{name: PUBLISHED[name].value for name in ("image_size", "test_resize", "views")},
-        "warmup_epochs": 0.0,
-        "momentum": PUBLISHED["algorithm_options.momentum"].value,
-        "clusters": 100,
-        "delta": PUBLISHED["loss.delta"].value,
-    },
+    "*": {"views": 2, "clusters": 100},
+    "quick": {"fixed": {"crop_scale": (0.5, 1.0), "head_lr": 1e-3}, "image_size": 32, "test_resize": 32}
+    | {"train_from": "", "batch_size": 25, "steps": 30, "lr": 1e-4, "momentum": 0.9, "delta": DELTA},
+    "small": {"batch_size": 50, "steps": 200, "momentum": 0.99, "delta": DELTA},
+    "paper": {name: PUBLISHED[name].value for name in ("backbone", "embedding_size", "epochs", "lr", "batch_size")}
+    | {name: PUBLISHED[name].value for name in ("image_size", "test_resize")}
+    | {"warmup_epochs": 0.0, "momentum": PUBLISHED["algorithm_options.momentum"].value}
+    | {"delta": PUBLISHED["loss.delta"].value},
 }
 DEVIATIONS = (
     "training crops are random, 16 to 100 percent of an image, as in STML; Sec. 4.1 speaks of centre crops and of "
@@ -206,21 +164,22 @@ plm_study = functools.partial(
 )
 
 
-def unlabelled_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
-    """All seeds of some methods; `how`, as in `spec_of`, concerns those that train."""
-    trained = [method for method in pick(METHODS, names) if method.name != START]  # START comes with "untrained"
-    return expand_seeds([_spec(method, params, **how) for method in trained], params)
-
-
-def _spec(method: Method, params: Any, algorithm_options: Mapping[str, Any] | None = None, **how: Any) -> RunSpec:
-    if method.loss is None:
-        return spec_of(method, params)
-    own = {"momentum": params.momentum}
-    if method.fields["algorithm"] == "pseudo_labels":
-        own = {**method.fields["algorithm_options"], "clusters": params.clusters}
-    fields = {"views": params.views, "algorithm_options": own | dict(algorithm_options or {})}
-    if params.weights != "none" and params.train_from == "head":  # there is one view of an image
-        fields |= {"views": 1} | ({"neighbours": 2 * NEIGHBOURS} if "neighbours" in method.fields else {})
-    elif params.weights != "none" and params.train_from:
-        fields |= {"cached_views": LEAST_CROPS}
-    return spec_of(method, params, **fields | how)
+def unlabelled_runs(names: Iterable[str], params: Any, **how: Any) -> list[RunSpec]:
+    """All seeds of some methods; `how`, as in `spec_of`, concerns those that train; of `algorithm_options` those that
+    differ."""
+    specs = []
+    for method in pick(METHODS, names):
+        fields: dict[str, Any] = {}
+        if method.loss is not None:
+            own = {"momentum": params.momentum}
+            if method.fields["algorithm"] == "pseudo_labels":
+                own = {**method.fields["algorithm_options"], "clusters": params.clusters}
+            fields = {"views": params.views}
+            if params.weights != "none" and params.train_from == "head":  # there is one view of an image
+                fields = {"views": 1} | ({"neighbours": 2 * NEIGHBOURS} if "neighbours" in method.fields else {})
+            elif params.weights != "none" and params.train_from:
+                fields |= {"cached_views": LEAST_CROPS}
+            fields |= how | {"algorithm_options": own | how.get("algorithm_options", {})}
+        if method.name != START:  # which comes with "untrained"
+            specs.append(spec_of(method, params, **fields))
+    return expand_seeds(specs, params)

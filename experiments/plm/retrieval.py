@@ -16,8 +16,7 @@ from experiments.methods import spec_of
 from experiments.params import Count, parameters
 from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.studies import measured
-from experiments.training.records import measurement
-from experiments.training.runs import RunResult
+from experiments.training import records, runs
 from experiments.training.spec import RunSpec
 
 DELTA = {"delta": PUBLISHED["loss.delta"].value}
@@ -36,37 +35,29 @@ def retrieval(params: Any) -> list[RunSpec]:
     return specs
 
 
-def distances_of(run: RunResult, params: Any) -> list:
-    """How far apart a run leaves images of unseen classes, and how far apart PLM wants them to be.
-
-    On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
-    any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for as PLM
-    is here, and in setting AS_PUBLISHED as it is in the paper.
-    """
+def distances_of(run: runs.RunResult, params: Any) -> list:
+    """See `apart`; what is asked for is of "random head", with which PLM begins, as PLM is here, and in setting
+    AS_PUBLISHED as it is in the paper."""
     if run.spec.method != START:
         return [measured(run, apart)]
-    return [measured(run, apart, setting, asking=options) for setting, options in asking(params).items()]
+    options = {"": spec_of(METHODS["PLM"], params).loss_options}
+    if params.delta != DELTA["delta"]:
+        options[AS_PUBLISHED] = spec_of(METHODS["PLM"], params.untuned(), loss_options=DELTA).loss_options
+    asking = {setting: {name: of[name] for name in ASKING} for setting, of in options.items()}
+    return [measured(run, apart, setting, asking=of) for setting, of in asking.items()]
 
 
-def asking(params: Any) -> dict[str, dict[str, Any]]:
-    """The options ASKING of PLM's runs by setting: as they are here, and as published where these are others."""
-    here = spec_of(METHODS["PLM"], params).loss_options
-    as_published = spec_of(METHODS["PLM"], params.untuned(), loss_options=DELTA).loss_options
-    every = {"": here} | ({} if params.delta == DELTA["delta"] else {AS_PUBLISHED: as_published})
-    return {setting: {name: options[name] for name in ASKING} for setting, options in every.items()}
-
-
-@measurement("plm.separation")
-def apart(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
-    """`nearest_distance` and `mean_distance` of a run's test embeddings; with options ASKING of the loss also what
-    Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's."""
+@records.measurement("plm.separation")
+def apart(run: runs.RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
+    """How far apart a run leaves images of unseen classes, means over up to LOOKED_AT on the unit sphere:
+    `nearest_distance` to the nearest image, `mean_distance` to any; with options ASKING of the loss `nearest_asked` and
+    `mean_asked`, what Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's."""
     some = torch.randperm(len(run.embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
     points = F.normalize(run.embeddings[some].double(), dim=1)
     matrices = {"distance": distances(points, points)}
     if asking is not None:
-        options: dict[str, Any] = dict(asking)
-        delta = options.pop("delta")
-        matrices["asked"] = delta * (1 - pieces_and_similarity(points, **options)[2])
+        how: Any = {name: value for name, value in asking.items() if name != "delta"}
+        matrices["asked"] = asking["delta"] * (1 - pieces_and_similarity(points, **how)[2])
     itself = torch.eye(len(points), dtype=torch.bool)
     nearest = matrices["distance"].masked_fill(itself, math.inf).argmin(1, keepdim=True)
     return {f"nearest_{name}": matrix.gather(1, nearest).mean().item() for name, matrix in matrices.items()} | {
@@ -79,10 +70,10 @@ def asked(stored: pd.DataFrame) -> Figure:
     for at first, with published and with tuned settings; means over seeds of a table of `distances_of`."""
     means = stored[stored["metric"].isin(DISTANCES)].groupby(["method", "setting", "metric"])["value"].mean()
     kinds = {"nearest": "to the nearest image", "mean": "to any image"}
-    looks = {
-        "before training": ("o", "white"),
-        "asked for": ("|", "black"),
-        "after training": ("o", METHODS["PLM"].color),
+    looks: dict[str, dict[str, Any]] = {
+        "before training": {"marker": "o", "color": "white", "edgecolor": "black"},
+        "asked for": {"marker": "|", "color": "black"},
+        "after training": {"marker": "o", "color": METHODS["PLM"].color, "edgecolor": "black"},
     }
     with panels(2, 1.9, sharex=True, sharey=True) as (figure, axes):
         for axis, (setting, title) in zip(axes, ((AS_PUBLISHED, "as published"), ("", "as tuned"))):
@@ -91,13 +82,11 @@ def asked(stored: pd.DataFrame) -> Figure:
                 values.append(means["PLM", setting, f"{kind}_distance"])
                 arrow = {"arrowstyle": "->", "color": "0.5"}
                 axis.annotate("", (values[2], place), (values[0], place), arrowprops=arrow)
-                for value, (name, (marker, color)) in zip(values, looks.items()):
-                    look: dict[str, Any] = {"color": color} if marker == "|" else {"color": color, "edgecolor": "black"}
-                    axis.scatter(value, place, 70, marker=marker, zorder=3, label=name, **look)
+                for value, (name, look) in zip(values, looks.items()):
+                    axis.scatter(value, place, 70, zorder=3, label=name, **look)
             title = f"{title}, n = {stored['seed'].nunique()} seeds"
-            axis.set(title=title, xlabel="distance on the unit sphere", xlim=(0, 1.7))
+            axis.set(title=title, xlabel="distance on the unit sphere", xlim=(0, 1.7), ylim=(1.5, -0.5))
             axis.set_yticks(range(len(kinds)), kinds.values())
-            axis.set_ylim(1.5, -0.5)
         legend(figure, axes[0])
     return described(figure, "Distances before and after training with PLM, and those that its loss asks for.")
 

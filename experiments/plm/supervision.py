@@ -6,6 +6,7 @@ classes, q_s of those left, and m the mean of q_s over the seeds, its value is q
 pseudo-value (Tukey, 1958) without the correction of a bias: the values' mean is q, and their interval one over classes.
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,28 +17,18 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
-from experiments.analysis import results
-from experiments.analysis.claims import START
-from experiments.analysis.statistics import MIN_SEEDS
+from experiments.analysis import claims, results, statistics
 from experiments.params import Count, Number, Whole, parameters
 from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
-from experiments.training import records
+from experiments.training import records, runs
 from experiments.training.algorithms import pseudo_labels as clusters
-from experiments.training.protocols import Scored
-from experiments.training.records import measurement
-from experiments.training.runs import RunResult
-from experiments.training.spec import RunSpec
 
+Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
 CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
 
 
-def supervision(params: Any) -> list[RunSpec]:
-    """The network before training: its features are all that is looked at."""
-    return [run for run in unlabelled_runs(["untrained"], params) if run.method != START]
-
-
-def supervision_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
+def supervision_table(finished: Iterable[runs.RunResult], params: Any) -> pd.DataFrame:
     """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
 
     There are as many clusters as classes: nobody without labels knows that number. Two controls beside Table 2:
@@ -45,43 +36,35 @@ def supervision_table(finished: Iterable[RunResult], params: Any) -> pd.DataFram
     features themselves, continuous as PLM's.
     """
     finished = list(finished)
-    values = of_seeds([ways_of(run, params) for run in finished], params.seeds or 0)
-    rows = []
-    for run, of_run in zip(finished, values):
-        for way, qualities in of_run.items():
-            row = scored(run, qualities)  # nothing is trained
-            rows.append(Scored(run.spec.replace(method=way, protocol=""), row.dataset, row.rows))
+    values = of_seeds([ways_of(run, params) for run in finished], params.seeds)
+    rows = [
+        dataclasses.replace(scored(run, qualities), spec=run.spec.replace(method=way, protocol=""))
+        for run, of_run in zip(finished, values)
+        for way, qualities in of_run.items()
+    ]
     return results.tidy(rows, params)
 
 
-Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
-
-
-def ways_of(run: RunResult, params: Any) -> list[Qualities]:
-    """The qualities that an untrained network has with all classes and, where there are enough seeds for an interval,
-    without those that the seed leaves out."""
-    how = {"images": params.images} | {name: getattr(params, name) for name in ("k", "dim", "quality")}
-    qualities, parts = [records.derived([run], _quality, **how)], params.seeds or 0
-    if parts >= MIN_SEEDS:
-        qualities.append(records.derived([run], _quality, without=run.spec.seed, parts=parts, **how))
-    return qualities
+def ways_of(run: runs.RunResult, params: Any) -> list[Qualities]:
+    """What `quality_of` finds of an untrained network with all classes and, where there are enough seeds for an
+    interval, without those that the seed leaves out."""
+    how = {name: getattr(params, name) for name in ("images", "k", "dim", "quality")}
+    left_out = [{"without": run.spec.seed, "parts": params.seeds}] if params.seeds >= statistics.MIN_SEEDS else []
+    return [records.derived([run], _quality, **how, **part) for part in ({}, *left_out)]
 
 
 def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[str, dict[str, float]]]:
     """{way: {measure: value}} of each seed from what `ways_of` found of each: as it is, or its pseudo-value."""
     whole, *left = (
-        pd.DataFrame([{(way, name): value for way, values in ways for name, value in values.items()} for ways in seeds])
-        for seeds in zip(*qualities)
+        pd.DataFrame([pd.concat({way: pd.Series(values) for way, values in ways}) for ways in each])
+        for each in zip(*qualities)
     )
     values = whole.mean() + (parts - 1) * (left[0].mean() - left[0]) if left else whole
-    values.columns = pd.MultiIndex.from_tuples(values.columns)
     return [{way: row[way].to_dict() for way in row.index.unique(0)} for _, row in values.iterrows()]
 
 
-@measurement("plm.supervision_quality")
-def _quality(
-    run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any
-) -> list[tuple[str, dict[str, float]]]:
+@records.measurement("plm.supervision_quality")
+def _quality(run: runs.RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any) -> Qualities:
     """`quality_of` the first test classes, two or as many as have so many images together, but for every `parts`-th
     from the class number `without`."""
     labels = evaluated_labels(run)[0]
@@ -93,9 +76,7 @@ def _quality(
     return quality_of(run.embeddings[some], labels[some], seed=run.spec.seed, **how)
 
 
-def quality_of(
-    features: Tensor, labels: Tensor, k: int, dim: int, quality: float, seed: int = 0
-) -> list[tuple[str, dict[str, float]]]:
+def quality_of(features: Tensor, labels: Tensor, k: int, dim: int, quality: float, seed: int = 0) -> Qualities:
     """(method, {label_purity, gt_correlation, members}) on features (N, D) with labels (N,)."""
     unit = F.normalize(features.double(), dim=1)
     _, members, similarity = pieces_and_similarity(unit, k, dim, quality)
@@ -126,7 +107,7 @@ Supervision = plm_study(
         dim=(Whole, PUBLISHED["loss.dim"].value),
         quality=(Number, PUBLISHED["loss.quality"].value),
     ),
-    supervision,
+    lambda params: [run for run in unlabelled_runs(["untrained"], params) if run.method != claims.START],
     supervision_table,
     ways_of,
     profiles={"quick": {"images": 1200}, "small": {"images": 3000}, "paper": {"images": 6000}},

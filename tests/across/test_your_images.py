@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from dmlrepro import retrieval
-from experiments.across import unlabelled, your_images
+from experiments.across import your_images
 from experiments.across.your_images import YourImages
 from experiments.analysis import saving
 from experiments.methods import spec_of
@@ -186,20 +186,20 @@ def test_where_no_class_can_be_held_out_nothing_is_compared(tmp_path):
 def test_images_without_labels_are_looked_at_not_scored_and_refused_by_losses_of_labels(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "results"))
     params = YourImages.configured({"dataset": folder(tmp_path / "heap", 20, 4, "{} "), "steps": 2})
-    assert (params.methods, params.seeds) == (unlabelled.METHODS, 1)
+    assert (params.methods, params.seeds) == (your_images.UNLABELLED, 1)
     specs = your_images.your_images(params)
-    assert [spec.method for spec in specs] == ["untrained", "PCA", "whitened PCA", *unlabelled.METHODS]
+    assert [spec.method for spec in specs] == ["untrained", "PCA", "whitened PCA", *your_images.UNLABELLED]
     assert all(spec.fold is None and spec.seed == 0 and spec.dataset == params.dataset for spec in specs)
     assert {(spec.steps, spec.head_start) for spec in specs if spec.loss} == {(2, "whitened")}
     finished = runs.run_all(specs, jobs=1)
     assert all(run.rows == [] and len(run.embeddings) == 40 for run in finished)
     table = your_images.table_of(finished, params)
     saving.save(table, params, runs=finished)
-    assert set(table["metric"]) == {unlabelled.KEPT} and table["value"].iloc[0] == 1
+    assert set(table["metric"]) == {your_images.KEPT} and table["value"].iloc[0] == 1
     assert table["value"].between(0, 1).all() and (table["value"] < 1).any()
-    expected, nearest = (retrieval.nearest(run.embeddings, unlabelled.NEAREST).tolist() for run in finished[:2])
+    expected, nearest = (retrieval.nearest(run.embeddings, your_images.NEAREST).tolist() for run in finished[:2])
     shared = sum(len({*one} & {*other}) for one, other in zip(expected, nearest))
-    assert table["value"].iloc[1] == pytest.approx(shared / (40 * unlabelled.NEAREST))
+    assert table["value"].iloc[1] == pytest.approx(shared / (40 * your_images.NEAREST))
     compared = your_images.compared(finished)
     assert compared.empty and your_images.final_specs(compared, finished) == [run.spec for run in finished]
     assert your_images.tested(finished).empty

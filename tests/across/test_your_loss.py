@@ -39,7 +39,7 @@ def params_of(mine: str, profile: str = "quick", **values) -> YourLossParams:
 def test_a_copy_of_a_rival_differs_from_it_by_nothing(mine):
     params = params_of(mine, **SHORT)
     specs = [spec for spec in your_loss.your_loss(params) if spec.method in ("random head", "ProxyAnchor", "Anchors")]
-    table = your_loss.table_of(runs.run_all(specs, jobs=1), params)
+    table = YourLoss.table(runs.run_all(specs, jobs=1), params)
     values = table[table["setting"] == ""].pivot(
         index=["seed", "metric", "selection"], columns="method", values="value"
     )
