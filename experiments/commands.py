@@ -149,7 +149,6 @@ def tune(options: argparse.Namespace) -> None:
     from experiments import papers
     from experiments.methods import summary
     from experiments.report import catalogue, searches
-    from experiments.training import search
 
     known = papers.methods()
     methods = [name for name in options.what if name in known]
@@ -164,7 +163,7 @@ def tune(options: argparse.Namespace) -> None:
     rows = [{"method": record["method"]} | summary(record) for record in finished]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
     for record in finished:
-        if ends := search.at_an_end(record):
+        if ends := searches.at_an_end(record):
             print(f"{record['method']}: {', '.join(ends)} lies within 5 % of an end of its range; widen it")
     for table, files in searches.outdated().items():
         print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")

@@ -128,13 +128,19 @@ def score(
     measures: Collection[str] = retrieval.MEASURES,
 ) -> dict[str, float]:
     """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
-    searched: dict[str, Any] = {}
-    if not (query & gallery).all():
-        if (query & gallery).any():
-            raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
-        searched = {"gallery": embeddings[gallery], "gallery_labels": labels[gallery]}
-        embeddings, labels = embeddings[query], labels[query]
-    return retrieval.retrieval(embeddings, labels, ks, measures=measures, **searched)
+    points, marked, searched = split(embeddings, labels, query, gallery)
+    return retrieval.retrieval(points, marked, ks, measures=measures, **searched)
+
+
+def split(
+    embeddings: Tensor, labels: Tensor, query: np.ndarray, gallery: np.ndarray
+) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Embeddings and labels of the images that search, and what they search if that is not themselves."""
+    if (query & gallery).all():
+        return embeddings, labels, {}
+    if (query & gallery).any():
+        raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
+    return embeddings[query], labels[query], {"gallery": embeddings[gallery], "gallery_labels": labels[gallery]}
 
 
 @torch.no_grad()

@@ -36,10 +36,8 @@ from experiments.training.records import measurement
 from experiments.training.spec import RunSpec
 
 TUNING_SEED = 10_000  # every search runs on this seed, no evaluation does
-
-# Ranks of Recall@K as each benchmark reports them.
-KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30, 40)}
-
+THIRDS = 3  # disjoint parts of the training classes, each of which validates once in the search of every method
+KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30, 40)}  # ranks of Recall@K as each benchmark reports them
 MLRC_EPOCH = 100  # steps
 
 
@@ -61,29 +59,18 @@ def _mlrc_stop(epochs: int, patience: int) -> dict:
     return {"eval_every": epochs * MLRC_EPOCH, "patience": patience // epochs + 1}
 
 
-_CROPS_224 = {"image_size": 224, "test_resize": 256, "crop_scale": (0.08, 1.0), "eval_every_epochs": 1}
 _BEST = {"monitor": "MAP@R", "restore_best": True}
-
-_IBN_128 = {
-    "backbone": "bn_inception",
-    "weights": "imagenet",
-    "pooling": "avg",
-    "embedding_size": 128,
-    "freeze_batchnorm": True,
-    "image_size": 227,
-    "test_resize": 256,
-    "crop_scale": (0.16, 1.0),
-    "batch_size": 32,
-    "weight_decay": 1e-4,
-    "steps": 200_000,
-    "epochs": None,
-    "warmup_epochs": 0.0,
-}
-
+_TO_THE_END = {"steps": 200_000, "epochs": None, "warmup_epochs": 0.0}
+_CROPS_224 = {"image_size": 224, "test_resize": 256, "crop_scale": (0.08, 1.0), "eval_every_epochs": 1}
+_CROPS_227 = {"image_size": 227, "test_resize": 256, "crop_scale": (0.16, 1.0)}
+_IBN_128 = {"backbone": "bn_inception", "weights": "imagenet", "pooling": "avg", "embedding_size": 128}
+_IBN_128 |= {"freeze_batchnorm": True, "batch_size": 32, "weight_decay": 1e-4} | _CROPS_227 | _TO_THE_END
 _CCP = _IBN_128 | {"optimizer": "adam", "lr": 1e-5, "clip_value": 10.0, "clip_norm": 10.0}
 _CCP |= {"eval_every": 25, "patience": 60}
+_CCP_LARGE = {"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}}
 _MLRC_LARGE = _mlrc_stop(20, 39)  # SOP, and the set that is most like it; In-Shop is not among MLRC's benchmarks
-_LARGE = {"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}}
+_R50_512 = {"backbone": "resnet50.tv_in1k", "weights": "imagenet", "pooling": "avg", "embedding_size": 512}
+_GOOGLENET = {"backbone": "googlenet", "weights": "imagenet", "pooling": "avg"}
 
 
 PROTOCOLS = {
@@ -100,45 +87,19 @@ PROTOCOLS = {
     "roth": Protocol(
         structure={"freeze_batchnorm": True},
         settings=_CROPS_224
-        | {
-            "backbone": "resnet50.tv_in1k",
-            "weights": "imagenet",
-            "pooling": "avg",
-            "embedding_size": 512,
-            "batch_size": 112,
-            "optimizer": "adam",
-            "lr": 1e-5,
-            "weight_decay": 4e-4,
-            "steps": None,
-            "epochs": 150,
-            "warmup_epochs": 0.0,
-        },
+        | (_R50_512 | {"batch_size": 112, "optimizer": "adam", "lr": 1e-5, "weight_decay": 4e-4})
+        | {"steps": None, "epochs": 150, "warmup_epochs": 0.0},
         samples_per_class=(2, 2),
     ),
     "stml": Protocol(
         structure={"views": 2, "neighbours": 5, "samples_per_class": None},
-        settings={
-            "backbone": "googlenet",
-            "weights": "imagenet",
-            "pooling": "avg",
-            "image_size": 227,
-            "test_resize": 256,
-            "crop_scale": (0.16, 1.0),
-            "batch_size": 100,
-            "optimizer": "adam",
-            "lr": 5e-4,
-            "steps": None,
-            "epochs": 200,
-            "eval_every_epochs": 1,
-        },
+        settings=_GOOGLENET
+        | (_CROPS_227 | {"batch_size": 100, "optimizer": "adam", "lr": 5e-4})
+        | {"steps": None, "epochs": 200, "eval_every_epochs": 1},
         by_dataset={"sop": {"neighbours": 2}},
     ),
-    "ccp_early_stopping": Protocol(
-        structure=_BEST, settings=_CCP, by_dataset=_LARGE, samples_per_class=(4, 1), folds=4
-    ),
-    "ccp_one_fold": Protocol(
-        structure=_BEST | {"fold": 2, "folds": 3}, settings=_CCP, by_dataset=_LARGE, samples_per_class=(4, 1)
-    ),
+    "ccp_early_stopping": Protocol(_BEST, _CCP, _CCP_LARGE, samples_per_class=(4, 1), folds=4),
+    "ccp_one_fold": Protocol(_BEST | {"fold": 2, "folds": 3}, _CCP, _CCP_LARGE, samples_per_class=(4, 1)),
 }
 
 
@@ -198,6 +159,15 @@ def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collecti
     if spec.loss is None:
         fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
     return {name: value for name, value in fields.items() if name not in keep}
+
+
+def on_thirds(spec: RunSpec, *, curves: bool = False) -> list[RunSpec]:
+    """The runs that judge a spec in the search of every method, one per fold, scored at the last step, or at the best
+    evaluation if the spec restores that. curves: the scores of all evaluations are kept."""
+    unused = spec.keep_history and not (spec.restore_best or spec.patience or curves)
+    looks = {"keep_history": curves} | ({"eval_every": None, "eval_every_epochs": None} if unused else {})
+    how = {"seed": TUNING_SEED, "threads": 1, "folds": THIRDS} | looks
+    return [spec.replace(fold=fold, **how) for fold in range(THIRDS)]
 
 
 @dataclass(frozen=True)
@@ -270,15 +240,12 @@ def _mean_rows(models: list) -> list[dict]:
             merged = ("value",) if row["selection"] == "every" else ("step", "value")
             what = tuple(item for item in row.items() if item[0] not in merged)
             values.setdefault(what, []).append((row["step"], row["value"]))
-    return [
-        dict(what)
-        | {
-            "step": round(sum(step for step, _ in pairs) / len(pairs)),
-            "value": sum(value for _, value in pairs) / len(pairs),
-        }
-        for what, pairs in values.items()
-        if len(pairs) == len(models) or dict(what)["selection"] != "every"
-    ]
+    rows = []
+    for what, pairs in values.items():
+        if len(pairs) == len(models) or dict(what)["selection"] != "every":
+            step, value = (sum(column) / len(pairs) for column in zip(*pairs))
+            rows.append(dict(what) | {"step": round(step), "value": value})
+    return rows
 
 
 @measurement("concatenated_scores")

@@ -38,14 +38,14 @@ class RunResult:
 
     spec: RunSpec
     key: str
-    place: Path | None  # its folder in the cache; None if the record had it
+    name: str  # what it is, whatever code trained it on whatever machine, see records.py
+    version: int | None  # of the code that trained it, see `records.version_of`
     dataset: str  # the manifest's name, e.g. "cub-subset"
     rows: list[dict]
     cost: dict[str, float]
     made: dict  # what made it: commit, device, rounding, versions, machine, and the weights that it started from
-    from_cache: bool
-    name: str  # what it is, whatever code trained it on whatever machine, see records.py
-    version: int | None  # of the code that trained it, see `records.version_of`
+    place: Path | None = None  # its folder in the cache; None if the record had it
+    from_cache: bool = True
     record: Path | None = None  # the file that it is stored in
     line: Mapping | None = None  # its line there
     stale: bool = False  # the present code is not compatible with that version
@@ -68,9 +68,9 @@ class RunResult:
                 f"{self.described}: it was trained by version {self.version} of its code, which is outdated, and its "
                 "weights are not at hand; `python -m experiments train --rerun` trains it anew"
             )
-        if not variables.trains() and cache.stored(keys.key_of(self.spec)) is None:
-            raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
         if cache.stored(keys.key_of(self.spec)) is None:
+            if not variables.trains():
+                raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
             print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
         return run(self.spec).folder
 
@@ -98,10 +98,6 @@ class RunResult:
         """Steps and losses (2, n) of up to `records.STRETCHES` equal stretches of the run."""
         kept = self.line["curve"] if self.line else records.curve(self.losses.numpy())
         return torch.tensor(kept).T
-
-    @property
-    def mark(self) -> str:
-        return records.mark(self.line or {})
 
     @property
     def correct_per_class(self) -> list[list[int]] | None:
@@ -173,28 +169,28 @@ def run_all(
     identities = {key: identity for key, identity, _ in every}
     of_key = {key: spec for key, _, spec in reversed(every)}  # of equal ones the first
     theirs = {key for key, spec in of_key.items() if manifests.is_own(spec.dataset) or spec.loss == OWN_LOSS}
-    files = {key: record for key in of_key if record and key not in theirs}
-    served = {} if rerun else _recorded(identities, files)
-    of_record = {key: _on_record(key, of_key[key], *served[key], files[key]) for key in served}
-    unmeasured = {key for key, run in of_record.items() if not run.stale and _asks_for_weights(measure, run)}
+    storable = {key: identity for key, identity in identities.items() if record and key not in theirs}
+    served = {} if rerun else _recorded(storable, record)
+    results = {key: _finished(key, of_key[key], *there, record=record) for key, there in served.items()}
+    unmeasured = {key for key, run in results.items() if not run.stale and _asks_for_weights(measure, run)}
     wanted = [key for key in identities if key not in served or key in unmeasured]
     cached = {key: entry for key in wanted if (entry := cache.stored(key))}
     missing = {key: (identities[key], of_key[key]) for key in wanted if key not in cached}
-    if files:
+    if storable:
         missing = dict(sorted(missing.items(), key=lambda item: item[1][1].seed))
 
     def keep(key: str) -> None:
         cached[key] = cached.get(key) or cache.read(key)
+        place, content = cached[key]
         if key in unmeasured:
-            measure(dataclasses.replace(of_record[key], place=cached[key][0]))
-        elif key in files:
-            known = _recorded({key: identities[key]}, files).get(key)
+            measure(dataclasses.replace(results[key], place=place))
+        elif key in storable and record:
+            known = _recorded({key: identities[key]}, record).get(key)
             if known and not known[1] and not rerun:
                 return  # another process was faster
-            finished = _stored(key, of_key[key], cached[key], False, files[key])
-            line = _line_of(identities[key], finished)
-            measure(dataclasses.replace(finished, line=line))
-            records.append(files[key], line)
+            line = _with_curves(_line_of(of_key[key], content), of_key[key], place)
+            measure(_finished(key, of_key[key], line, place=place, record=record))
+            records.append(record, line)
 
     failures = {key: error for key in cached.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
     # not all at once into a GPU's memory, unless told to
@@ -213,13 +209,12 @@ def run_all(
         raise next(iter(failures.values()))
     if failures:
         raise _failed(tried, failures) from next(iter(failures.values()))
-    new = _recorded(identities, {key: file for key, file in files.items() if key not in served})
-    return [
-        dataclasses.replace(of_record[key], spec=spec, from_cache=key not in missing)
-        if key in served
-        else _stored(key, spec, cached[key], key not in missing, files.get(key), new[key][0] if key in new else None)
-        for key, _, spec in every
-    ]
+    new = _recorded({key: identity for key, identity in storable.items() if key not in served}, record)
+    for key in (key for key in identities if key not in served):
+        line, stale = new.get(key) or (_line_of(of_key[key], cached[key][1]), False)
+        file = record if key in storable else None
+        results[key] = _finished(key, of_key[key], line, stale, place=cached[key][0], record=file)
+    return [dataclasses.replace(results[key], spec=spec, from_cache=key not in missing) for key, _, spec in every]
 
 
 def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
@@ -261,9 +256,8 @@ def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> b
 
 def environments(specs: Sequence[RunSpec], file: Path) -> list[tuple[str, str] | None]:
     """Of each spec, the device and the numerics fingerprint of its line in the store; None where it has none."""
-    identities = dict(enumerate(_identities(specs)))
-    there = _recorded(identities, dict.fromkeys(identities, file))
-    return [records.environment(there[number][0]) if number in there else None for number in identities]
+    there = _recorded(dict(enumerate(_identities(specs))), file)
+    return [records.environment(there[number][0]) if number in there else None for number in range(len(specs))]
 
 
 def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
@@ -272,53 +266,43 @@ def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
     return [keys.identity_of(spec, digests) for spec in specs]
 
 
-def _recorded(identities: Mapping[Key, dict[str, dict]], files: Mapping[Key, Path]) -> dict[Key, tuple[dict, bool]]:
-    """The lines of runs, and whether each is outdated, by key; without those that the store does not have."""
-    names = {key: records.name_of(identity["what"]) for key, identity in identities.items() if key in files}
-    found: dict[str, tuple[dict, bool]] = {}
-    for folder in dict.fromkeys(files[key].parent for key in names):
-        found |= records.find(folder, [*dict.fromkeys(names.values())])
+def _recorded(identities: Mapping[Key, dict[str, dict]], file: Path | None) -> dict[Key, tuple[dict, bool]]:
+    """The lines of runs in any file beside this one, and whether each is outdated; without those that it has not."""
+    names = {key: records.name_of(identity["what"]) for key, identity in identities.items()}
+    found = records.find(file.parent, [*dict.fromkeys(names.values())]) if file else {}
     return {key: found[name] for key, name in names.items() if name in found}
 
 
-def _stored(
-    key: str, spec: RunSpec, there: tuple, from_cache: bool, record: Path | None, line: Mapping | None = None
-) -> RunResult:
-    """A run of the cache; line: that of the record, where it has one."""
-    folder, content = there
-    what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
-    made = content["made"] | where | {"weights": what["weights"]}
-    numbers = (content["dataset"], content["rows"], content["cost"], made)
-    kind = records.kind(spec.loss, spec.algorithm, spec.train_from)
-    version = records.versions(kind)["version"]  # of the present code
-    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), version, record, line)
-
-
-def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:
+def _finished(key: str, spec: RunSpec, line: Mapping, stale: bool = False, **where: Any) -> RunResult:
+    """A run from its line: that of the store, or `_line_of` what the cache has."""
+    version = records.version_of(records.kind_of(line), records.code_of(line))
     numbers = (line["dataset"], line["rows"], line["cost"], line["made"])
-    version = records.version_of(records.kind_of(line), line.get("version", line.get("source")))
-    return RunResult(spec, key, None, *numbers, True, line["run"], version, file, line, stale)
+    kept = line if records.SUM in line else None
+    return RunResult(spec, key, line["run"], version, *numbers, line=kept, stale=stale, **where)
 
 
-def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
-    what, manifest = identity["what"], batches.load_dataset(run.spec)
-    tested = () if run.spec.fold is not None else per_class(run.embeddings, manifest, manifest.indices("test"))
+def _line_of(spec: RunSpec, content: Mapping) -> dict:
+    """The line of a run from what the cache says of it, but for what its arrays tell."""
+    what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
     line = {
-        "run": run.name,
-        "described": run.described,
-        "labels": {name: getattr(run.spec, name) for name in LABELS},
+        "run": records.name_of(what),
+        "described": named(spec),
+        "labels": {name: getattr(spec, name) for name in LABELS},
         "spec": records.asked_of(what),
         "data": what["data"],
         "weights": what["weights"],
-        "version": run.version,
-        "dataset": run.dataset,
-        "rows": run.rows,
-        "per_class": [*tested],
-        "curve": records.curve(run.losses.numpy()) if "losses" in run.arrays else [],
-        "cost": run.cost,
-        "made": run.made,
     }
-    return records.summed(line)
+    version = records.versions(records.kind_of(line))["version"]  # of the present code
+    numbers = {name: content[name] for name in ("dataset", "rows", "cost")}
+    return line | {"version": version} | numbers | {"made": content["made"] | where | {"weights": what["weights"]}}
+
+
+def _with_curves(line: dict, spec: RunSpec, place: Path) -> dict:
+    """A line with its sha256, with the scores of each test class and the curve of the loss."""
+    arrays, manifest = load_file(place / "arrays.safetensors"), batches.load_dataset(spec)
+    tested = [] if spec.fold is not None else per_class(arrays["embeddings"], manifest, manifest.indices("test"))
+    curve = records.curve(arrays["losses"].numpy()) if "losses" in arrays else []
+    return records.summed(line | {"per_class": tested, "curve": curve})
 
 
 def per_class(
@@ -330,11 +314,8 @@ def per_class(
     labels, query, gallery = manifest.labels[indices], manifest.is_query[indices], manifest.is_gallery[indices]
     if among_all:
         query = gallery = np.ones(len(indices), bool)
-    searched: dict[str, Any] = {}
-    if not (query & gallery).all():  # else the images search each other, each left out of its own list
-        searched = {"gallery": embeddings[torch.from_numpy(gallery)], "gallery_labels": labels[gallery]}
-    points = embeddings[torch.from_numpy(query)]
-    scores = retrieval.retrieval_per_query(points, labels[query], (1,), measures=("MAP@R",), **searched)
+    points, marked, searched = inference.split(embeddings, torch.from_numpy(labels), query, gallery)
+    scores = retrieval.retrieval_per_query(points, marked, (1,), measures=("MAP@R",), **searched)
     rows = []
     for class_id in np.unique(labels[query]):
         own = torch.from_numpy(labels[query] == class_id) & (scores["relevant"] > 0)

@@ -52,7 +52,7 @@ def outdated(finished, machine, monkeypatch):
 def rewrite(file, changed):
     """Put what `changed` makes of each line of a file in its place; None: it goes."""
     kept = [new for line in records.lines(file) if (new := changed(line)) is not None]
-    file.write_text("".join(map(records._text, kept)))
+    file.write_text("".join(json.dumps(records.summed(line)) + "\n" for line in kept))
 
 
 def no_training(monkeypatch):
@@ -308,7 +308,9 @@ def test_a_line_without_a_version_has_that_of_its_source(finished, machine, file
     assert all(run.stale for run in runs.run_all(SEEDS, record=file))
     known = {"version": 3, "compatible": [2, 3], "sources": {"ab": 2}}
     monkeypatch.setattr(records, "versions", lambda kind: known)
-    assert [(run.stale, run.version, run.mark) for run in runs.run_all(SEEDS, record=file)] == [(False, 2, "ab")] * 3
+    assert [(run.stale, run.version, records.mark(run.line)) for run in runs.run_all(SEEDS, record=file)] == [
+        (False, 2, "ab")
+    ] * 3
 
 
 def test_a_measurement_is_found_by_its_stored_name_and_version_or_that_of_a_table(finished, machine, file, monkeypatch):
@@ -316,7 +318,7 @@ def test_a_measurement_is_found_by_its_stored_name_and_version_or_that_of_a_tabl
     try:
         studies.measured(finished[0], named)
         line = records.lines(file)[-1]
-        assert line["asked"] == ["spread", {}, 1] and line["of"] == [[finished[0].name, finished[0].mark]]
+        assert line["asked"] == ["spread", {}, 1] and line["of"] == [[finished[0].name, records.mark(finished[0].line)]]
         run = runs.run_all(SEEDS, record=file)[0]
         newer = records.measurement("spread", version=2)(spread)
         assert runs._asks_for_weights(lambda run: studies.measured(run, newer), run)
