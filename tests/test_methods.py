@@ -16,8 +16,7 @@ from experiments.pfml.retrieval import Retrieval
 from experiments.plm.methods import METHODS as PLM
 from experiments.report import catalogue
 from experiments.study import Study
-from experiments.training.builders import build_loss
-from experiments.training.builders import defaults
+from experiments.training.builders import build_loss, defaults
 from experiments.training.spec import RunSpec
 
 METHODS = NIVMF | PFML | MEANFIELD

@@ -16,8 +16,7 @@ from experiments.methods import PARAMETER, Layers, Method, option_layers, spec_l
 from experiments.params import Params
 from experiments.study import Study
 from experiments.training import protocols
-from experiments.training.builders import loss_builder
-from experiments.training.builders import defaults
+from experiments.training.builders import defaults, loss_builder
 from experiments.training.spec import LABELS, RunSpec
 
 HEAD = ("setting", "value", "published", "decided by", "in", "source of what is published")

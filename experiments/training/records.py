@@ -33,7 +33,7 @@ Function = TypeVar("Function", bound=Callable)
 
 
 def once_per_state(read: Function) -> Function:
-    """A function of a file, or of a folder of the store, that is called again only where something there has changed."""
+    """A function of a file, or of a folder of the store, that is called again only where something there changed."""
     known: dict[Path, tuple[list, Any]] = {}
 
     @functools.wraps(read)
