@@ -37,16 +37,16 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
     digests: a cached `digest_of_data` for many runs at a time; the reader's own images are read anew without one.
     """
     # what is not asked for is left out, so that a field added later leaves the keys of runs that do not use it
-    asked = {name: value for name, value in spec.as_dict().items() if not _is_nothing(value)}
+    asked = {name: value for name, value in spec.as_dict().items() if name != "threads" and not _is_nothing(value)}
+    data = spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
     if manifests.is_own(spec.dataset):
         del asked["dataset"]  # a folder has many spellings; the name and content of its images are the data's digest
+        images = (digests or digest_of_data)(*data)
     else:
-        digests = functools.partial(_kept_digest_of_data, data_root())
+        images = _kept_digest_of_data(data_root(), *data)
     what = {
         "spec": asked,
-        "data": (digests or digest_of_data)(
-            spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
-        ),
+        "data": images,
         "weights": digest_of_weights(spec.backbone, spec.weights),
         "code": sources.bytes_hash(sources.TRAINING),
     }

@@ -68,12 +68,7 @@ def digest(content: Any) -> str:
 
 def name_of(what: Mapping) -> str:
     """The name of a run from what its key is made of (`keys.identity_of`), without the code and the machine."""
-    return digest({"spec": asked_of(what), "data": what["data"], "weights": what["weights"]})[:24]
-
-
-def asked_of(what: Mapping) -> dict:
-    """The spec of a run without its threads, which are where it is trained."""
-    return {name: value for name, value in what["spec"].items() if name != "threads"}
+    return digest({name: what[name] for name in ("spec", "data", "weights")})[:24]
 
 
 # --- versions of the code ---------------------------------------------------------------------------------------------

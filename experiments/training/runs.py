@@ -1,28 +1,32 @@
-"""RunSpec -> RunResult, trained once: what neither the record (records.py) nor the cache (cache.py) has is trained.
+"""RunSpec -> RunResult, trained once: what neither the record (records.py) nor the cache has is trained.
 
-A run on record is not trained again on whatever machine; its weights are, once they are asked for.
+A run on record is not trained again on whatever machine; its weights are, once they are asked for. The cache has a
+folder per key, with rows, curves, embeddings and weights. It is put there by a single rename, so an interrupted run
+leaves nothing behind and two processes that train one spec at once cannot disturb each other. Whenever it is read, the
+sha256 of its files is compared, and its key with what it says it was made of: that stops accidents, not forgers.
 """
 
 import dataclasses
 import functools
+import json
 import sys
 import traceback
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dmlrepro import retrieval
 from experiments import progress, variables
 from experiments.datasets import manifests
-from experiments.files import cache_root
+from experiments.files import atomic_write, cache_root, is_sound, quarantine, temporary_folder, write_checksums
 from experiments.networks import backbones
-from experiments.training import batches, cache, inference, keys, loop, records, scheduling
+from experiments.training import batches, inference, keys, loop, records, scheduling, sources
 from experiments.training.device import repeatable
 from experiments.training.spec import LABELS, RunSpec
 from experiments.training.state import monitored
@@ -68,7 +72,7 @@ class RunResult:
                 f"{self.described}: it was trained by version {self.version} of its code, which is outdated, and its "
                 "weights are not at hand; `python -m experiments train --rerun` trains it anew"
             )
-        if cache.stored(keys.key_of(self.spec)) is None:
+        if cached(keys.key_of(self.spec)) is None:
             if not variables.trains():
                 raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
             print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
@@ -171,17 +175,19 @@ def run_all(
     theirs = {key for key, spec in of_key.items() if manifests.is_own(spec.dataset) or spec.loss == OWN_LOSS}
     storable = {key: identity for key, identity in identities.items() if record and key not in theirs}
     served = {} if rerun else _recorded(storable, record)
-    results = {key: _finished(key, of_key[key], *there, record=record) for key, there in served.items()}
+    results = {key: _finished(key, of_key[key], *line, record=record) for key, line in served.items()}
     unmeasured = {key for key, run in results.items() if not run.stale and _asks_for_weights(measure, run)}
     wanted = [key for key in identities if key not in served or key in unmeasured]
-    cached = {key: entry for key in wanted if (entry := cache.stored(key))}
-    missing = {key: (identities[key], of_key[key]) for key in wanted if key not in cached}
+    there = {key: entry for key in wanted if (entry := cached(key))}
+    missing = [key for key in wanted if key not in there]
     if storable:
-        missing = dict(sorted(missing.items(), key=lambda item: item[1][1].seed))
+        missing.sort(key=lambda key: of_key[key].seed)
 
     def keep(key: str) -> None:
-        cached[key] = cached.get(key) or cache.read(key)
-        place, content = cached[key]
+        place, content = folder_of(key), there.get(key) or cached(key)
+        if content is None:
+            raise OSError(f"run {key} was trained and cannot be read again; check the disk of {cache_root()}")
+        there[key] = content
         if key in unmeasured:
             measure(dataclasses.replace(results[key], place=place))
         elif key in storable and record:
@@ -192,17 +198,13 @@ def run_all(
             measure(_finished(key, of_key[key], line, place=place, record=record))
             records.append(record, line)
 
-    failures = {key: error for key in cached.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
+    failures = {key: error for key in there.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
     # not all at once into a GPU's memory, unless told to
     small = [key for key in missing if of_key[key].threads == 1 and (jobs or not torch.cuda.is_available())]
     workers = scheduling.workers_for(jobs, len(small))
-    small = small if workers > 1 else []
-    parallel = {key: functools.partial(train_into_cache, *missing[key]) for key in small}
-    alone = {
-        key: functools.partial(train_into_cache, *entry, named(entry[1]))
-        for key, entry in missing.items()
-        if key not in parallel
-    }
+    tasks = {key: functools.partial(train_into_cache, identities[key], of_key[key]) for key in missing}
+    parallel = {key: tasks[key] for key in small} if workers > 1 else {}
+    alone = {key: functools.partial(tasks[key], named(of_key[key])) for key in missing if key not in parallel}
     failures |= scheduling.do_all(parallel, alone, workers, keep, progress.reporter("runs trained", len(missing)))
     tried = {key: of_key[key] for key in identities if key in missing or key in failures}
     if failures and len(tried) == 1:
@@ -211,26 +213,24 @@ def run_all(
         raise _failed(tried, failures) from next(iter(failures.values()))
     new = _recorded({key: identity for key, identity in storable.items() if key not in served}, record)
     for key in (key for key in identities if key not in served):
-        line, stale = new.get(key) or (_line_of(of_key[key], cached[key][1]), False)
+        line, stale = new.get(key) or (_line_of(of_key[key], there[key]), False)
         file = record if key in storable else None
-        results[key] = _finished(key, of_key[key], line, stale, place=cached[key][0], record=file)
+        results[key] = _finished(key, of_key[key], line, stale, place=folder_of(key), record=file)
     return [dataclasses.replace(results[key], spec=spec, from_cache=key not in missing) for key, _, spec in every]
 
 
 def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
-    """Train a run if the cache does not have it; described: what a log calls it, None: no log.
-
-    identity: of `keys.identity_of`, from the process that asked for the run: this one may see other threads.
-    """
+    """Train a run if the cache does not have it; described: what a log calls it, None: no log. identity: of
+    `keys.identity_of`, from the process that asked for the run: this one may see other threads."""
     key, threads = keys.of_identity(identity), torch.get_num_threads()
-    if cache.folder_of(key).exists():  # another process was faster
+    if folder_of(key).exists():  # another process was faster
         return
     checkpoint = cache_root() / "checkpoints" / f"{key}.pt"
     torch.set_num_threads(spec.threads or threads)
     try:
         with repeatable(), torch.enable_grad():  # a run may be asked for where nothing else needs gradients
             outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
-        cache.store(identity, spec, outcome)
+        _store(identity, spec, outcome)
         checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
     except (RuntimeError, MemoryError) as error:  # on CPUs torch's allocator says it in words
         if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
@@ -243,6 +243,47 @@ def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | 
         ) from None
     finally:
         torch.set_num_threads(threads)
+
+
+def folder_of(key: str) -> Path:
+    return cache_root() / "runs" / key
+
+
+def _store(identity: dict[str, dict], spec: RunSpec, outcome: loop.Outcome) -> None:
+    """Put what the training loop made of a spec into the cache."""
+    with atomic_write(folder_of(keys.of_identity(identity))) as folder:
+        folder.mkdir()
+        curves = {"losses": outcome.losses} | {f"losses {name}": values for name, values in outcome.terms.items()}
+        embeddings = {f"embeddings {name}".rstrip(): values for name, values in outcome.embeddings.items()}
+        for name, tensors in (outcome.states | {"arrays": curves | embeddings}).items():
+            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / f"{name}.safetensors")
+        content = identity | {
+            "dataset": batches.load_dataset(spec).name,
+            "rows": outcome.rows,
+            "cost": outcome.cost,
+            "made": sources.checkout() | {"device": keys.device_name(), "rounding": keys.rounding()},
+        }
+        (folder / "result.json").write_text(json.dumps(content, indent=1), encoding="utf8")
+        write_checksums(folder)
+
+
+def cached(key: str) -> dict | None:
+    """What the cache says of a run; None where it has none. What is damaged is set aside."""
+    if not is_sound(folder := folder_of(key)):
+        return None
+    content = json.loads((folder / "result.json").read_text(encoding="utf8"))
+    if keys.of_identity(content) == key:
+        return content
+    quarantine(folder, "its spec, data, weights, code or versions are not those of its key")
+    return None
+
+
+def forget(specs: Iterable[RunSpec]) -> None:
+    """Remove the runs of these specs that are in the cache: those of a search are wanted for their scores only."""
+    for folder in {folder_of(keys.key_of(spec)) for spec in specs}:
+        if folder.exists():
+            with temporary_folder(folder.parent) as discarded:
+                folder.rename(discarded / folder.name)  # whole or not at all, also if interrupted
 
 
 def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> bool:
@@ -284,17 +325,12 @@ def _finished(key: str, spec: RunSpec, line: Mapping, stale: bool = False, **whe
 def _line_of(spec: RunSpec, content: Mapping) -> dict:
     """The line of a run from what the cache says of it, but for what its arrays tell."""
     what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
-    line = {
-        "run": records.name_of(what),
-        "described": named(spec),
-        "labels": {name: getattr(spec, name) for name in LABELS},
-        "spec": records.asked_of(what),
-        "data": what["data"],
-        "weights": what["weights"],
-    }
-    version = records.versions(records.kind_of(line))["version"]  # of the present code
-    numbers = {name: content[name] for name in ("dataset", "rows", "cost")}
-    return line | {"version": version} | numbers | {"made": content["made"] | where | {"weights": what["weights"]}}
+    labels = {name: getattr(spec, name) for name in LABELS}
+    line = {"run": records.name_of(what), "described": named(spec), "labels": labels}
+    line |= {name: what[name] for name in ("spec", "data", "weights")}
+    line |= {"version": records.versions(records.kind_of(line))["version"]}  # of the present code
+    line |= {name: content[name] for name in ("dataset", "rows", "cost")}
+    return line | {"made": content["made"] | where | {"weights": what["weights"]}}
 
 
 def _with_curves(line: dict, spec: RunSpec, place: Path) -> dict:

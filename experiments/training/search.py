@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.files import cache_root, locked, read_signed, signed, write_text
-from experiments.training import cache, keys, protocols, records, runs, sources
+from experiments.training import keys, protocols, records, runs, sources
 from experiments.training.builders import defaults
 from experiments.training.spec import RunSpec
 
@@ -156,7 +156,7 @@ def validation_metrics(models: list[RunSpec]) -> list[dict[str, float]]:
                 metrics[-1] |= {f"{row['metric'][4:]} at step {row['step']}": row["value"] for row in curve}
         except FloatingPointError:  # others may have finished before it
             metrics = [{SCORE: 0.0}] * len(models)
-        cache.forget(models)
+        runs.forget(models)
         return metrics
 
     return records.cached(["validation metrics", *map(keys.key_of, models)], trained)

@@ -13,7 +13,7 @@ from tiny import TINY as UNNAMED
 
 from experiments.methods import BASELINES, searched_ranges
 from experiments.report import searches
-from experiments.training import cache, keys, protocols, runs, search
+from experiments.training import keys, protocols, runs, search
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
 
@@ -212,7 +212,7 @@ def test_a_trial_is_scored_on_the_weights_that_its_runs_leave_behind(monkeypatch
     run = SimpleNamespace(spec=TINY, rows=[row, *(row | other | {"value": value} for other, value in others)])
     best = SimpleNamespace(spec=TINY.replace(restore_best=True, eval_every=1), rows=run.rows)
     monkeypatch.setattr(runs, "run_all", lambda models: [run, best])
-    monkeypatch.setattr(cache, "forget", lambda models: None)
+    monkeypatch.setattr(runs, "forget", lambda models: None)
     assert search.validation_metrics([]) == [{"MAP@R": 0.1}, {"MAP@R": 0.2}]
 
 
@@ -226,7 +226,7 @@ def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     run_all = runs.run_all
     monkeypatch.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
     assert search.validation_metrics(models) == [{"MAP@R": 0}] * 4
-    assert not any(cache.folder_of(keys.key_of(model)).exists() for model in models)
+    assert not any(runs.folder_of(keys.key_of(model)).exists() for model in models)
 
 
 def test_a_search_needs_folds():
