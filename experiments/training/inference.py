@@ -82,61 +82,41 @@ def evaluate(
 
     measures: as in `retrieval.retrieval`, beside R@K.
     """
-    half = validation_only and task.spec.precision == "bfloat16"
-    manifest, rows, embeddings = task.manifest, [], {}
-    query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
+
+    def retrieve(network: nn.Module, indices: np.ndarray, among_all: bool) -> tuple[dict[str, float], Tensor]:
+        half = validation_only and task.spec.precision == "bfloat16"
+        found = embed(network, task.test_batches(indices), half=half)
+        if not found.isfinite().all():
+            raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
+        if not task.manifest.labelled:
+            return {}, found
+        device = next(network.parameters()).device
+        points, labels, searched = searching(found.to(device), task.manifest, indices, among_all)
+        return retrieval.retrieval(points, labels, task.spec.ks, measures=measures, **searched), found
+
+    rows, embeddings = [], {}
     for name, network in networks.items():
-        own = {"step": step} | ({"network": name} if name else {})
+        scores: dict[str, float] = {}
         if len(task.validation):
-            everything = np.ones(len(task.validation), bool)
-            scores, _ = retrieve(task, network, task.validation, everything, everything, measures, half=half)
-            rows += [own | {"metric": f"val {metric}", "value": value} for metric, value in scores.items()]
+            of_validation, _ = retrieve(network, task.validation, among_all=True)
+            scores |= {f"val {metric}": value for metric, value in of_validation.items()}
         if not validation_only:
-            scores, embeddings[name] = retrieve(task, network, task.test, query, gallery, measures)
-            rows += [own | {"metric": metric, "value": value} for metric, value in scores.items()]
+            of_test, embeddings[name] = retrieve(network, task.test, among_all=False)
+            scores |= of_test
+        own = {"step": step} | ({"network": name} if name else {})
+        rows += [own | {"metric": metric, "value": value} for metric, value in scores.items()]
     return rows, embeddings
 
 
-def retrieve(
-    task: batches.Task,
-    network: nn.Module,
-    indices: np.ndarray,
-    query: np.ndarray,
-    gallery: np.ndarray,
-    measures: Collection[str] = retrieval.MEASURES,
-    *,
-    half: bool = False,
-):
-    """Scores, none of images without labels, and embeddings (N, D) on the CPU; `query` marks the images that search,
-    `gallery` the searched."""
-    device = next(network.parameters()).device
-    embeddings = embed(network, task.test_batches(indices), half=half).to(device)
-    if not embeddings.isfinite().all():
-        raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
-    if not task.manifest.labelled:
-        return {}, embeddings.cpu()
-    labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
-    return score(embeddings, labels, query, gallery, task.spec.ks, measures), embeddings.cpu()
-
-
-def score(
-    embeddings: Tensor,
-    labels: Tensor,
-    query: np.ndarray,
-    gallery: np.ndarray,
-    ks: tuple[int, ...],
-    measures: Collection[str] = retrieval.MEASURES,
-) -> dict[str, float]:
-    """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
-    points, marked, searched = split(embeddings, labels, query, gallery)
-    return retrieval.retrieval(points, marked, ks, measures=measures, **searched)
-
-
-def split(
-    embeddings: Tensor, labels: Tensor, query: np.ndarray, gallery: np.ndarray
-) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Embeddings and labels of the images that search, and what they search if that is not themselves."""
-    if (query & gallery).all():
+def searching(
+    embeddings: Tensor, manifest: manifests.Manifest, indices: np.ndarray, among_all: bool = False
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Of images with these embeddings (N, D) those that search, and their labels; and as arguments of
+    `retrieval.retrieval` what they search, if that is not themselves, each left out of its own list. among_all: each
+    searches all others, whatever the manifest says of queries and gallery."""
+    labels = torch.from_numpy(manifest.labels[indices]).to(embeddings.device)
+    query, gallery = manifest.is_query[indices], manifest.is_gallery[indices]
+    if among_all or (query & gallery).all():
         return embeddings, labels, {}
     if (query & gallery).any():
         raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")

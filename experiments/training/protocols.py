@@ -30,6 +30,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from dmlrepro import retrieval
 from experiments.training import batches, inference, records
 from experiments.training.device import device_for_training
 from experiments.training.records import measurement
@@ -251,13 +252,11 @@ def _mean_rows(models: list) -> list[dict]:
 @measurement("concatenated_scores")
 def _concatenated_scores(*models: Any) -> dict[str, float]:
     """The scores of the models' unit embeddings side by side."""
-    spec = models[0].spec
+    spec, device = models[0].spec, device_for_training()
     manifest = batches.load_dataset(spec)
-    test = manifest.indices("test")
-    device = device_for_training()
     embeddings = torch.cat([F.normalize(run.embeddings.to(device), dim=1) for run in models], dim=1)
-    labels = torch.from_numpy(manifest.labels[test]).to(device)
-    return inference.score(embeddings, labels, manifest.is_query[test], manifest.is_gallery[test], spec.ks)
+    points, labels, searched = inference.searching(embeddings, manifest, manifest.indices("test"))
+    return retrieval.retrieval(points, labels, spec.ks, measures=retrieval.MEASURES, **searched)
 
 
 def with_folds(name: str) -> Protocol:

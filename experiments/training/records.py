@@ -28,7 +28,6 @@ from experiments.training import sources
 SUM = "sha256"
 STRETCHES = 50  # of a curve
 _PARTICULAR = {"described", "labels", "cost", "made", SUM}  # what two lines of one run need not have in common
-PARTS = {None: "whole network", "head": "head"}  # what of a network is trained; a block begins the last ones
 Function = TypeVar("Function", bound=Callable)
 
 
@@ -77,7 +76,8 @@ def name_of(what: Mapping) -> str:
 def kind(loss: str | None, algorithm: str, train_from: str | None) -> str:
     """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained. Kinds have
     versions of their own."""
-    return f"{loss or 'untrained'}, {algorithm}, {PARTS.get(train_from, 'last blocks')}"
+    part = {None: "whole network", "head": "head"}.get(train_from, "last blocks")
+    return f"{loss or 'untrained'}, {algorithm}, {part}"
 
 
 def kind_of(line: Mapping) -> str:
@@ -199,25 +199,24 @@ def measured_under(file: Path, key: str) -> dict | None:
 def _by_name(runs_folder: Path) -> tuple[dict[str, list[dict]], dict[str, dict]]:
     of_run: dict[str, list[dict]] = {}
     of_measurement: dict[str, dict] = {}
-    where: dict[int, str] = {}
+    trained: dict[tuple, tuple[dict, str]] = {}
     for file in files(runs_folder):
         for number, line in enumerate(lines(file), start=1):
-            place = where[id(line)] = f"{file}, line {number}"
+            place = f"{file}, line {number}"
             if "run" in line:
-                known = of_run.setdefault(line["run"], [])
-                twin = next((other for other in known if _trained_by(other) == _trained_by(line)), None)
-                if twin is None:
-                    known.append(line)
+                twin, there = trained.setdefault((line["run"], *environment(line), code_of(line)), (line, place))
+                if twin is line:
+                    of_run.setdefault(line["run"], []).append(line)
                 elif any(twin.get(name) != line.get(name) for name in (twin.keys() | line.keys()) - _PARTICULAR):
                     raise ValueError(
-                        f"{where[id(twin)]} and {place} have different rows of run {line['run']} "
-                        f"({line['described']}): remove one of them, and what was measured on it"
+                        f"{there} and {place} have different rows of run {line['run']} ({line['described']}): remove "
+                        "one of them, and what was measured on it"
                     )
             elif asked := asked_by(line):
-                first = of_measurement.setdefault(kept_under(asked, line["of"]), line)
-                if first["value"] != line["value"]:
+                known = of_measurement.setdefault(kept_under(asked, line["of"]), line)
+                if known["value"] != line["value"]:
                     raise ValueError(
-                        f"{place} has another value of {line['described']} than {where[id(first)]}: remove one"
+                        f"{place} has another value of {line['described']} than an earlier line: remove one"
                     )
     return of_run, of_measurement
 
@@ -225,10 +224,6 @@ def _by_name(runs_folder: Path) -> tuple[dict[str, list[dict]], dict[str, dict]]
 def environment(line: Mapping) -> tuple[str, str]:
     """Device and numerics fingerprint of the machine that trained a line: only runs that share both are compared."""
     return line["made"]["device"], line["made"]["rounding"]
-
-
-def _trained_by(line: Mapping) -> tuple:
-    return (*environment(line), code_of(line))
 
 
 def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]]:

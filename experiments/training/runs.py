@@ -345,19 +345,16 @@ def per_class(
     embeddings: Tensor, manifest: manifests.Manifest, indices: np.ndarray, among_all: bool = False
 ) -> list[list[float]]:
     """[class, queries, how many of them find their class first, their mean MAP@R] of each class of some images, whose
-    embeddings (N, D) are given; queries without a relevant image are left out. among_all: each image searches all
-    others, whatever the manifest says of queries and gallery."""
-    labels, query, gallery = manifest.labels[indices], manifest.is_query[indices], manifest.is_gallery[indices]
-    if among_all:
-        query = gallery = np.ones(len(indices), bool)
-    points, marked, searched = inference.split(embeddings, torch.from_numpy(labels), query, gallery)
-    scores = retrieval.retrieval_per_query(points, marked, (1,), measures=("MAP@R",), **searched)
+    embeddings (N, D) are given; queries without a relevant image are left out. among_all: as in `inference.searching`.
+    """
+    points, labels, searched = inference.searching(embeddings, manifest, indices, among_all)
+    scores = retrieval.retrieval_per_query(points, labels, (1,), measures=("MAP@R",), **searched)
     rows = []
-    for class_id in np.unique(labels[query]):
-        own = torch.from_numpy(labels[query] == class_id) & (scores["relevant"] > 0)
+    for class_id in labels.unique().tolist():
+        own = (labels == class_id) & (scores["relevant"] > 0)
         if queries := int(own.sum()):
             first, precision = scores["R@1"][own].sum().item(), scores["MAP@R"][own].mean().item()
-            rows.append([int(class_id), queries, int(first), float(f"{precision:.8g}")])
+            rows.append([class_id, queries, int(first), float(f"{precision:.8g}")])
     return rows
 
 
