@@ -23,7 +23,6 @@ from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
 EVALUATED_AT_ONCE = 2**19  # numbers; at least 256 images
-CENTRE, MIRRORED = "centre", "mirrored"
 
 
 class Activations:
@@ -72,17 +71,14 @@ def _maps(stored: Tensor) -> Tensor:
 def cut(
     spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest
 ) -> tuple[backbones.Tail, Activations]:
-    """The part of a network that a run trains, and what enters it, from the cache or computed now.
-
-    Raises:
-        ValueError: the network cannot be cut at `train_from`.
-    """
+    """The part of a network that a run trains, and what enters it, from the cache or computed now. ValueError: it
+    cannot be cut at `train_from`."""
     everything, train = np.arange(len(manifest.labels)), manifest.indices("train")
-    probe = next(_shown(spec, manifest, CENTRE, everything[:2])).to(device_for_training())
+    probe = next(_shown(spec, manifest, "centre", everything[:2])).to(device_for_training())
     tail = backbones.Tail(network.to(probe.device), spec.backbone, spec.train_from or "", probe)
     network.eval()
     number = spec.cached_views or 1
-    views = {1: [], 2: [MIRRORED]}.get(number, [f"crop {crop}" for crop in range(number)])
+    views = {1: [], 2: ["mirrored"]}.get(number, [f"crop {crop}" for crop in range(number)])
 
     @torch.no_grad()
     def enter(shown: Tensor) -> Tensor:
@@ -108,7 +104,7 @@ def cut(
             return torch.from_numpy(stored)
 
     further = [array(view, train) for view in views]
-    return tail, Activations(array(CENTRE, everything), further, train, shows_centre=number <= 2)
+    return tail, Activations(array("centre", everything), further, train, shows_centre=number <= 2)
 
 
 def _shown(spec: RunSpec, manifest: manifests.Manifest, view: str, indices: np.ndarray) -> Iterator[Tensor]:
@@ -116,7 +112,7 @@ def _shown(spec: RunSpec, manifest: manifests.Manifest, view: str, indices: np.n
     store = images.open_images(manifest, short_side=batches.stored_side(spec))
     if not view.startswith("crop"):
         for batch in batches.test_batches(spec, store, indices):
-            yield batch.flip(-1) if view == MIRRORED else batch
+            yield batch.flip(-1) if view == "mirrored" else batch
         return
     numbers, size = torch.from_numpy(indices), spec.image_size or 0
     for start in range(0, len(indices), 256):  # the crops of all are drawn each time, and some of them made

@@ -1,5 +1,6 @@
 """What the network of a run makes of images: embeddings, and their retrieval scores."""
 
+import functools
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -40,13 +41,14 @@ def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.Embe
 
 
 @torch.no_grad()
-def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False) -> Tensor:
-    """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode; half: by bfloat16."""
-    device = next(network.parameters()).device
-    was_training = network.training
+def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False, upto: str = "") -> Tensor:
+    """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode; half: by bfloat16. upto:
+    what enters the module of this name instead."""
+    device, was_training = next(network.parameters()).device, network.training
+    forward = functools.partial(backbones.entering, network, upto) if upto else network
     network.eval()
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
-        parts = [network(batch.to(device, non_blocking=True)).float() for batch in batches]
+        parts = [forward(batch.to(device, non_blocking=True)).float() for batch in batches]
     network.train(was_training)
     return torch.cat(parts).cpu()
 
@@ -127,16 +129,8 @@ def searching(
 def start_head(task: batches.Task, network: Any, *, whitened: bool) -> None:
     """Let the head be the first principal components of the features of the training images, of unit variance if
     `whitened`; scaled as a whole to the size of weights that are drawn, so that learning rates mean the same.
-
-    Raises:
-        ValueError: more components are asked for than there are features or images.
-    """
-    device, head = next(network.parameters()).device, network.head
-    was_training = network.training
-    network.eval()
-    entering = (backbones.entering(network, "head", images.to(device)) for images in task.test_batches(task.train))
-    features = torch.cat([batch.cpu() for batch in entering]).double()
-    network.train(was_training)
+    ValueError: more components are asked for than there are features or images."""
+    head, features = network.head, embed(network, task.test_batches(task.train), upto="head").double()
     most, number = min(features.shape[1], len(features) - 1), head.out_features
     if number > most:
         raise ValueError(f"head_start={task.spec.head_start!r}: embedding_size must be at most {most}, got {number}")

@@ -39,7 +39,6 @@ from experiments.training.spec import RunSpec
 TUNING_SEED = 10_000  # every search runs on this seed, no evaluation does
 THIRDS = 3  # disjoint parts of the training classes, each of which validates once in the search of every method
 KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30, 40)}  # ranks of Recall@K as each benchmark reports them
-MLRC_EPOCH = 100  # steps
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,8 @@ class Protocol:
 
 
 def _mlrc_stop(epochs: int, patience: int) -> dict:
-    """Evaluate every so many epochs; the code stops once more than `patience` epochs have passed since the best."""
-    return {"eval_every": epochs * MLRC_EPOCH, "patience": patience // epochs + 1}
+    """Evaluate every so many epochs of 100 steps; the code stops once more than `patience` passed since the best."""
+    return {"eval_every": 100 * epochs, "patience": patience // epochs + 1}
 
 
 _BEST = {"monitor": "MAP@R", "restore_best": True}
@@ -132,8 +131,7 @@ def expand(
         published: take the protocol's settings too, not only its structure.
         keep: fields that stay as they are in `spec`, because the reader set them.
 
-    Raises:
-        ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
+    ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
     """
     protocol = find(name)
     spec = spec.replace(**decided(spec, name, published=published, keep=keep), protocol=name)
@@ -185,10 +183,7 @@ def combine(finished: Iterable) -> list:
 
     "<protocol> separated" is the mean of the models' scores, "<protocol> concatenated" the score of their L2-normalised
     embeddings side by side, k times as long (Musgrave et al., Sec. 3.3), of the main network where an algorithm has
-    several. An untrained network, which needs no folds, has the same score under both.
-
-    Raises:
-        ValueError: a fold is missing.
+    several. An untrained network, which needs no folds, has the same score under both. ValueError: a fold is missing.
     """
     entries: list = []
     folds: dict = {}

@@ -14,7 +14,6 @@ no verdict rests on it. Profile quick has no store: it trains.
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,7 +21,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from experiments import variables
-from experiments.files import cache_root, explained, kept_folder, locked, read_json, repository_root
+from experiments.files import atomic_write, cache_root, kept_folder, locked, read_json, repository_root
 from experiments.training import sources
 
 SUM = "sha256"
@@ -89,7 +88,7 @@ def versions(kind: str) -> dict[str, Any]:
     """What results/versions.json says of a kind of runs: `version`, that of the present code, `compatible`, those whose
     lines it takes, and `sources`, the versions of older lines by the hash of their code. 1 where it says nothing."""
     path = repository_root() / "results" / "versions.json"
-    known = _committed(path) if path.is_file() else {}
+    known = committed(path) if path.is_file() else {}
     return known.get(kind, {"version": 1, "compatible": [1], "sources": {}})
 
 
@@ -112,35 +111,28 @@ def is_compatible(kind: str, code: int | str) -> bool:
 
 
 @once_per_state
-def _committed(path: Path) -> dict[str, Any]:
+def committed(path: Path) -> dict[str, Any]:
+    """What a committed JSON file holds; ValueError names one that is damaged."""
     return read_json(path, "take it from git")
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) -> Any:
-    """Add a line to a file of the store, whole and flushed to the disk. Half a line of a killed process goes.
+def append(file: Path, content: Mapping, unless: Callable[[], Any] = lambda: None) -> Any:
+    """Add a line to a file of the store, whole and flushed to the disk; raises what `files.explained` does.
 
     unless: asked while no other process writes; what it finds, if it does, is returned, and nothing is added.
-
-    Raises what `files.explained` does.
     """
-    with locked(file.with_name("store")), explained(file), file.open("a+b") as opened:
+    with locked(file.with_name("store")):
         if (there_already := unless()) is not None:
             return there_already
-        opened.seek(0)
-        there = opened.read()
-        whole = there[: there.rfind(b"\n") + 1]
-        last = there[len(whole) :] + b"\n" if _content(there[len(whole) :]) else b""  # an editor took its end
-        opened.truncate(len(whole))
-        try:
-            opened.write(last + json.dumps(summed(content), separators=(",", ":")).encode() + b"\n")
-            opened.flush()
-            os.fsync(opened.fileno())
-        except OSError:
-            opened.truncate(len(whole))
-            raise
+        there = file.read_bytes() if file.exists() else b""
+        half = there.rpartition(b"\n")[2]  # whole where an editor took its end, else of a killed process
+        kept = there + b"\n" if _content(half) else there.removesuffix(half)
+        line = json.dumps(summed(content), separators=(",", ":")) + "\n"
+        with atomic_write(file) as temporary:
+            temporary.write_bytes(kept + line.encode())
     return None
 
 
@@ -162,11 +154,8 @@ def _content(line: bytes) -> dict | None:
 
 @once_per_state
 def lines(file: Path) -> list[dict]:
-    """What the lines of a file hold; the last one does not count before it is whole.
-
-    Raises:
-        ValueError: a line is not as it was written; names file and line.
-    """
+    """What the lines of a file hold; the last one does not count before it is whole. ValueError names the file and the
+    line that is not as it was written."""
     contents: list[dict] = []
     *whole, last = file.read_bytes().split(b"\n")
     for line in [*whole, last] if _content(last) else whole:
@@ -183,10 +172,8 @@ def lines(file: Path) -> list[dict]:
 def of_runs(runs_folder: Path) -> dict[str, list[dict]]:
     """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out.
 
-    Raises:
-        ValueError: a line was edited, or two lines of one run, of one version and from machines that round alike differ
-            in more than what machines and costs they had, or two lines of one measurement in their value; names both.
-    """
+    ValueError names a line that was edited, and two of one run, of one version and from machines that round alike, that
+    differ in more than what machines and costs they had, or of one measurement that differ in value."""
     return _by_name(runs_folder)[0]
 
 
@@ -298,7 +285,7 @@ def asked_by(line: Mapping) -> list | None:
     its code, which results/measures.json translates; None where that does not know them."""
     name, options, version = line.get("asked", (None, {}, 0))
     if isinstance(version, str):
-        known = _committed(repository_root() / "results" / "measures.json")
+        known = committed(repository_root() / "results" / "measures.json")
         name, version = known.get(name, {}).get(version, (None, 0))
     return [name, options, version] if name else None
 

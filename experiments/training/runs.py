@@ -57,12 +57,8 @@ class RunResult:
 
     @functools.cached_property
     def folder(self) -> Path:
-        """Where its tensors lie.
-
-        Raises:
-            ValueError: it is outdated, so that other weights would come of it now.
-            NotMeasured: its weights may not be asked for, or DMLREPRO_TRAIN=0 forbids training it again.
-        """
+        """Where its tensors lie. ValueError: it is outdated, so that other weights would come of it now; NotMeasured:
+        its weights may not be asked for, or DMLREPRO_TRAIN=0 forbids training it again."""
         if self.measured_only:
             raise records.NotMeasured
         if self.place is not None:
@@ -132,11 +128,6 @@ class RunResult:
         return network.eval()
 
 
-def as_measured(run: RunResult) -> RunResult:
-    """The same run, of which nothing can be asked but what was measured on it."""
-    return dataclasses.replace(run, measured_only=True)
-
-
 def run(spec: RunSpec) -> RunResult:
     return run_all([spec])[0]
 
@@ -152,22 +143,16 @@ def run_all(
     """Results in the order of the specs; what neither record nor cache has is trained, each distinct spec once.
 
     jobs: how many runs that ask for one thread are trained side by side; None: one on CUDA, else one per core that this
-    process may use. Other runs follow one after the other.
-
+        process may use. Other runs follow one after the other.
     record: the file that finished runs are added to, one by one (`records.file_of`); a run that any file beside it has
-    is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its methods.
-    None: no record is read or written. A reader's own images and losses are never recorded.
-
+        is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its
+        methods. None: no record is read or written. A reader's own images and losses are never recorded.
     measure: called with each run before it is recorded, so that what tables need of its weights is on record by then. A
-    run that the record of another study has is trained again where something is asked that was not measured on it.
-
+        run that another study recorded is trained again where something is asked that was not measured on it.
     rerun: what the store has is trained too, and appended; earlier lines stay.
 
     A run that fails does not stop the others: they are trained and stored, then one error lists the failures. It has
-    the type of the first that is no divergence; FloatingPointError where all diverged.
-
-    Raises:
-        FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
+    the type of the first that is no divergence; FloatingPointError where all diverged. FullDisk ends all at once.
     """
     every = [(keys.of_identity(identity), identity, spec) for spec, identity in zip(specs, _identities(specs))]
     identities = {key: identity for key, identity, _ in every}
@@ -289,7 +274,7 @@ def forget(specs: Iterable[RunSpec]) -> None:
 def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> bool:
     """Whether `measure` asks something of a run of the record that was not measured on it yet."""
     try:
-        measure(as_measured(run))
+        measure(dataclasses.replace(run, measured_only=True))
     except records.NotMeasured:
         return True
     return False

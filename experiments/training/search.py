@@ -88,9 +88,8 @@ def search(
         metric: of retrieval, on validation classes.
         about: further entries of the file, by which it is found.
 
-    Returns:
-        what the file holds: of each of the "trials" its "options", "scores" (fractions, a fold each, 0 where training
-        diverged) and all "metrics"; "found", see `_found`; "begun", what trial 0 depends on but the machine.
+    Returns what the file holds: of each of the "trials" its "options", "scores" (fractions, a fold each, 0 where it
+    diverged) and all "metrics"; "found", see `_found`; "begun", what trial 0 depends on but the machine.
     """
     with locked(path):  # of two processes that search for one file the second waits, and finds it there
         if path.exists() and not again:

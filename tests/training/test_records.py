@@ -243,7 +243,7 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
     for name in ("12", "20", "41", "50"):
         study = catalogue.find(name)
         for spec in study.specs_untrained(study.configured({"profile": "paper"})):
-            kept = {name: value for name, value in spec.as_dict().items() if not keys._is_nothing(value)}
+            kept = {name: value for name, value in spec.as_dict().items() if keys.is_asked(value)}
             labels = {name: getattr(spec, name) for name in LABELS}
             line = {"spec": kept, "labels": labels, "made": {"threads": spec.threads or 0}}
             assert json.dumps(checking.spec_of(json.loads(json.dumps(line))).as_dict()) == json.dumps(spec.as_dict())
