@@ -1,6 +1,5 @@
 """Records of methods: what they state can be built, is searched and printed, and is what the papers published."""
 
-import dataclasses
 import json
 
 import pytest
@@ -121,5 +120,5 @@ def test_the_ranges_are_those_that_the_committed_searches_varied():
             assert record["ranges"].keys() == {"lr"}
             continue
         ranges = searched_ranges(papers.methods()[record["method"]])
-        varied = {name: dataclasses.asdict(bounds) for name, bounds in ranges.items()}
+        varied = {name: bounds._asdict() for name, bounds in ranges.items()}
         assert varied == record["ranges"], record["method"]

@@ -1,20 +1,10 @@
 """Evaluation protocols as data: what a method trains on, when it stops, which model counts, and what is scored.
 
 A protocol turns the spec of a method into the runs it consists of (`expand`), and the finished runs into scores
-(`combine`). The training loop knows none of them: each is a choice of RunSpec fields.
-
-    conventional        train half / test half, fixed epochs, the best test epoch beside the last (ProxyAnchor's code)
-    mlrc                four class-disjoint folds, early stopping on validation MAP@R, separated and concatenated
-                        scores, 50 trials of Bayesian search (Musgrave et al., "A Metric Learning Reality Check", 2020)
-    roth                frozen BatchNorm, fixed epochs, no schedule (Roth et al., ICML 2020; nivMF Table 1)
-    stml                two views of every image, batches of nearest neighbours (Kim et al., "Self-Taught Metric
-                        Learning without Labels", CVPR 2022; PLM)
-    ccp_early_stopping  mlrc's folds; evaluate often, stop late, restore the best weights (CCP)
-    ccp_one_fold        the same with a single model, validated on the last third of the train classes (CCP's ablations)
-
-A protocol has two parts. Its structure holds at any scale: on embedded glyphs too, mlrc trains on folds and restores
-the model of the best validation. Its settings (optimiser, batch, crops, budget) are those of the published benchmarks
-and are taken at the profile `paper`; other profiles keep their own.
+(`combine`); docs/protocols.md has them in words. The training loop knows none of them: each is a choice of RunSpec
+fields. The structure of a protocol holds at any scale: on embedded glyphs too, mlrc trains on folds and restores the
+model of the best validation. Its settings (optimiser, batch, crops, budget) are those of the published benchmarks and
+are taken at the profile `paper`; other profiles keep their own.
 
 Deviations: crops are cut from images stored with a short side of 256, where the conventional protocol's code crops
 the original file (`original_images` does so). The authors sample two images per class with replacement under roth, we
@@ -74,8 +64,8 @@ _GOOGLENET = {"backbone": "googlenet", "weights": "imagenet", "pooling": "avg"}
 
 
 PROTOCOLS = {
-    "conventional": Protocol(settings={"pooling": "avg+max"} | _CROPS_224),
-    "mlrc": Protocol(
+    "conventional": Protocol(settings={"pooling": "avg+max"} | _CROPS_224),  # of ProxyAnchor's code
+    "mlrc": Protocol(  # Musgrave et al., "A Metric Learning Reality Check", ECCV 2020
         structure=_BEST,
         settings=_IBN_128 | {"optimizer": "rmsprop", "lr": 1e-6} | _mlrc_stop(2, 9),
         by_dataset={"cars": _mlrc_stop(5, 14), "sop": _MLRC_LARGE, "inshop": _MLRC_LARGE},
@@ -84,14 +74,14 @@ PROTOCOLS = {
         repeats=10,
         trials=50,
     ),
-    "roth": Protocol(
+    "roth": Protocol(  # Roth et al., ICML 2020; nivMF Table 1
         structure={"freeze_batchnorm": True},
         settings=_CROPS_224
         | (_R50_512 | {"batch_size": 112, "optimizer": "adam", "lr": 1e-5, "weight_decay": 4e-4})
         | {"steps": None, "epochs": 150, "warmup_epochs": 0.0},
         samples_per_class=(2, 2),
     ),
-    "stml": Protocol(
+    "stml": Protocol(  # Kim et al., "Self-Taught Metric Learning without Labels", CVPR 2022; PLM
         structure={"views": 2, "neighbours": 5, "samples_per_class": None},
         settings=_GOOGLENET
         | (_CROPS_227 | {"batch_size": 100, "optimizer": "adam", "lr": 5e-4})
@@ -99,6 +89,7 @@ PROTOCOLS = {
         by_dataset={"sop": {"neighbours": 2}},
     ),
     "ccp_early_stopping": Protocol(_BEST, _CCP, _CCP_LARGE, samples_per_class=(4, 1), folds=4),
+    # of CCP's ablations: a single model, validated on the last third of the train classes
     "ccp_one_fold": Protocol(_BEST | {"fold": 2, "folds": 3}, _CCP, _CCP_LARGE, samples_per_class=(4, 1)),
 }
 
