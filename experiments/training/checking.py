@@ -45,11 +45,8 @@ def spec_of(line: Mapping) -> RunSpec:
 
 
 def check(sample: int, kinds: Collection[str] = (), jobs: int | None = None) -> list[dict]:
-    """Train a sample of every kind of valid runs again and compare it with what is stored.
-
-    Args:
-        sample: runs of each kind.
-        kinds: only those whose name contains one of these; none: all.
+    """Train a sample of every kind of valid runs again and compare it with what is stored. sample: runs of each kind.
+    kinds: only those whose name contains one of these; none: all.
 
     Returns a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or what
     hinders training, or ""}.

@@ -80,9 +80,7 @@ def evaluate(
 
     Metrics of a held-out fold are named `val ...`. Rows of every network but the one named "" say its name. With
     validation_only the scores decide when to stop and which weights are best, and are never published: these networks
-    embed in the precision of training. All other scores are those of float32.
-
-    measures: as in `retrieval.retrieval`, beside R@K.
+    embed in the precision of training. All other scores are those of float32. measures: as in `retrieval.retrieval`.
     """
 
     def retrieve(network: nn.Module, indices: np.ndarray, among_all: bool) -> tuple[dict[str, float], Tensor]:

@@ -12,7 +12,6 @@ without. The longest run is 200,000 steps under mlrc and ccp_early_stopping, whe
 it before (CCP, Table I: after 48,000 to 131,000 steps on SOP and In-Shop).
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,11 +115,8 @@ def published_settings(name: str, dataset: str, backbone: str | None = None) -> 
 def expand(
     spec: RunSpec, name: str = "conventional", *, published: bool = False, keep: Collection[str] = ()
 ) -> list[RunSpec]:
-    """The runs that a method consists of under a protocol: one, or one per fold.
-
-    Args:
-        published: take the protocol's settings too, not only its structure.
-        keep: fields that stay as they are in `spec`, because the reader set them.
+    """The runs that a method consists of under a protocol: one, or one per fold. published: take its settings too, not
+    only its structure. keep: fields that stay as they are in `spec`, because the reader set them.
 
     ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
     """
@@ -183,8 +179,7 @@ def combine(finished: Iterable) -> list:
         if run.spec.fold is None or (protocol and "fold" in protocol.structure):  # the only model of its protocol
             entries.append([run] if protocol and protocol.folds else run)
             continue
-        together = run.spec.replace(fold=None)
-        key = json.dumps([together.as_dict(), together.method, together.setting, together.protocol], sort_keys=True)
+        key = repr(run.spec.replace(fold=None))
         if key not in folds:  # the first keeps their place in the table
             entries.append(folds.setdefault(key, []))
         folds[key].append(run)
@@ -192,9 +187,10 @@ def combine(finished: Iterable) -> list:
 
 
 def _ensemble(models: list) -> list[Scored]:
-    first = models[0].spec
+    first, dataset = models[0].spec, models[0].dataset
+    labels = [f"{first.protocol.replace('mlrc', 'MLRC')} {scored}" for scored in ("separated", "concatenated")]
     if first.fold is None:
-        return [Scored(first.replace(protocol=name), models[0].dataset, models[0].rows) for name in _labels(first)]
+        return [Scored(first.replace(protocol=label), dataset, models[0].rows) for label in labels]
     if (there := sorted(run.spec.fold for run in models)) != list(range(first.folds)):
         raise ValueError(f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, got {there}")
     scores, selection = records.derived(models, _concatenated_scores), "val_best" if first.restore_best else "last"
@@ -203,19 +199,14 @@ def _ensemble(models: list) -> list[Scored]:
     rows = _mean_rows(models), [together | {"metric": name, "value": value} for name, value in scores.items()]
     dim = records.derived(models[:1], _dimension)
     return [
-        Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, some)
-        for label, size, some in zip(_labels(first), (dim, dim * len(models)), rows)
+        Scored(first.replace(fold=None, embedding_size=size, protocol=label), dataset, some)
+        for label, size, some in zip(labels, (dim, dim * len(models)), rows)
     ]
 
 
 @measurement("dimension")
 def _dimension(run: Any) -> int:
     return run.embeddings.shape[1]
-
-
-def _labels(spec: RunSpec) -> tuple[str, str]:
-    name = {"mlrc": "MLRC"}.get(spec.protocol, spec.protocol)
-    return f"{name} separated", f"{name} concatenated"
 
 
 def _mean_rows(models: list) -> list[dict]:
@@ -245,13 +236,12 @@ def _concatenated_scores(*models: Any) -> dict[str, float]:
     return retrieval.retrieval(points, labels, spec.ks, measures=retrieval.MEASURES, **searched)
 
 
-def with_folds(name: str) -> Protocol:
-    """A protocol whose runs hold out validation classes; ValueError when they hold out none."""
-    protocol = find(name)
+def with_folds(name: str) -> None:
+    """ValueError for a protocol whose runs hold out no validation classes."""
+    find(name)
     validating = [known for known, protocol in PROTOCOLS.items() if protocol.folds or "fold" in protocol.structure]
     if name not in validating:
         raise ValueError(
             f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of "
             f"{', '.join(validating)}"
         )
-    return protocol

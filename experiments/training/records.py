@@ -69,9 +69,6 @@ def name_of(what: Mapping) -> str:
     return digest({name: what[name] for name in ("spec", "data", "weights")})[:24]
 
 
-# --- versions of the code ---------------------------------------------------------------------------------------------
-
-
 def kind(loss: str | None, algorithm: str, train_from: str | None) -> str:
     """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained. Kinds have
     versions of their own."""
@@ -116,14 +113,9 @@ def committed(path: Path) -> dict[str, Any]:
     return read_json(path, "take it from git")
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
 def append(file: Path, content: Mapping, unless: Callable[[], Any] = lambda: None) -> Any:
-    """Add a line to a file of the store, whole and flushed to the disk; raises what `files.explained` does.
-
-    unless: asked while no other process writes; what it finds, if it does, is returned, and nothing is added.
-    """
+    """Add a line to a file of the store, whole and flushed to the disk; raises what `files.explained` does. unless:
+    asked while no other process writes; what it finds, if it does, is returned, and nothing is added."""
     with locked(file.with_name("store")):
         if (there_already := unless()) is not None:
             return there_already
@@ -234,9 +226,6 @@ def mark(line: Mapping) -> str:
     return line.get("source") or line[SUM]
 
 
-# --- what is measured on a finished run -------------------------------------------------------------------------------
-
-
 class NotMeasured(Exception):
     """Something is asked of the weights or images of a stored run that was not measured on it."""
 
@@ -254,9 +243,7 @@ def measurement(name: str, version: int = 1) -> Callable[[Function], Function]:
 
 def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     """function(*models, **options), made once: kept in the store of the first model, or in the cache if that has none.
-
-    function: a function of a module, whose value is plain data as JSON has it, see `measurement`.
-    """
+    function: of a module, whose value is plain data as JSON has it, see `measurement`."""
     name, version = vars(function).get("measurement", (f"{function.__module__}.{function.__qualname__}", 1))
     file = models[0].record
     if file is None:

@@ -11,10 +11,10 @@ import functools
 import json
 import sys
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ from experiments.training.device import repeatable
 from experiments.training.spec import LABELS, RunSpec
 from experiments.training.state import monitored
 
-Key = TypeVar("Key", bound=Hashable)
 OWN_LOSS = "own.OwnLoss"  # a loss of the reader's own, see own_loss.py
 
 
@@ -87,10 +86,8 @@ class RunResult:
 
     @functools.cached_property
     def arrays(self) -> dict[str, Tensor]:
-        """`losses` (steps,) and `embeddings` (N, D), raw embeddings of the test images.
-
-        With an algorithm of several terms or networks also `losses <term>` and `embeddings <network>`.
-        """
+        """`losses` (steps,) and `embeddings` (N, D), raw embeddings of the test images; with an algorithm of several
+        terms or networks also `losses <term>` and `embeddings <network>`."""
         return load_file(self.folder / "arrays.safetensors")
 
     @functools.cached_property
@@ -119,9 +116,7 @@ class RunResult:
 
     def network(self, name: str = "network", manifest: manifests.Manifest | None = None) -> backbones.EmbeddingNet:
         """The trained network, or another one that the algorithm saved under a name, in evaluation mode on the CPU.
-
-        manifest: its images, where they are at hand.
-        """
+        manifest: its images, where they are at hand."""
         network = inference.build_network(self.spec, manifest or batches.load_dataset(self.spec))
         below = network.state_dict() if self.spec.train_from else {}  # of a tail only what was trained is saved
         network.load_state_dict(below | load_file(self.folder / f"{name}.safetensors"))
@@ -292,7 +287,7 @@ def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
     return [keys.identity_of(spec, digests) for spec in specs]
 
 
-def _recorded(identities: Mapping[Key, dict[str, dict]], file: Path | None) -> dict[Key, tuple[dict, bool]]:
+def _recorded(identities: Mapping[Any, dict[str, dict]], file: Path | None) -> dict[Any, tuple[dict, bool]]:
     """The lines of runs in any file beside this one, and whether each is outdated; without those that it has not."""
     names = {key: records.name_of(identity["what"]) for key, identity in identities.items()}
     found = records.find(file.parent, [*dict.fromkeys(names.values())]) if file else {}
