@@ -129,12 +129,12 @@ def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = 
 
 def at_an_end(record: search.Search) -> list[str]:
     """The hyperparameters whose chosen value lies within 5 % of an end of its range: the best may lie beyond it."""
-    chosen, ends = record["found"]["options"], []
-    for name in [name for name in chosen if name in record["ranges"]]:
-        low, high, log = record["ranges"][name].values()
-        low, high, value = map(math.log if log else float, (low, high, chosen[name]))
-        if not 0.05 < (value - low) / (high - low) < 0.95:
-            ends.append(name)
+    ends = []
+    for name, value in record["found"]["options"].items():
+        if bounds := record["ranges"].get(name):
+            low, high, chosen = map(math.log if bounds["log"] else float, (bounds["low"], bounds["high"], value))
+            if not 0.05 < (chosen - low) / (high - low) < 0.95:
+                ends.append(name)
     return ends
 
 

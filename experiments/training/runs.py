@@ -1,9 +1,9 @@
-"""RunSpec -> RunResult, trained once: what neither the record (records.py) nor the cache has is trained.
+"""RunSpec -> RunResult, trained once: what neither the record (records.py) nor the cache has is trained. A run on
+record is not trained again on whatever machine; its weights are, once they are asked for.
 
-A run on record is not trained again on whatever machine; its weights are, once they are asked for. The cache has a
-folder per key, with rows, curves, embeddings and weights. It is put there by a single rename, so an interrupted run
-leaves nothing behind and two processes that train one spec at once cannot disturb each other. Whenever it is read, the
-sha256 of its files is compared, and its key with what it says it was made of: that stops accidents, not forgers.
+The cache has a folder per key, with rows, curves, embeddings and weights. It is put there by a single rename, so an
+interrupted run leaves nothing behind and two processes that train one spec at once cannot disturb each other. Whenever
+it is read, the sha256 of its files is compared, and its key with what it says it was made of.
 """
 
 import dataclasses
