@@ -172,18 +172,12 @@ def combine(finished: Iterable) -> list:
     embeddings side by side, k times as long (Musgrave et al., Sec. 3.3), of the main network where an algorithm has
     several. An untrained network, which needs no folds, has the same score under both. ValueError: a fold is missing.
     """
-    entries: list = []
-    folds: dict = {}
-    for run in finished:
-        protocol = PROTOCOLS.get(run.spec.protocol)
-        if run.spec.fold is None or (protocol and "fold" in protocol.structure):  # the only model of its protocol
-            entries.append([run] if protocol and protocol.folds else run)
-            continue
-        key = repr(run.spec.replace(fold=None))
-        if key not in folds:  # the first keeps their place in the table
-            entries.append(folds.setdefault(key, []))
-        folds[key].append(run)
-    return [entry for group in entries for entry in (_ensemble(group) if isinstance(group, list) else [group])]
+    groups: dict[int | str, list] = {}  # by their first run, which keeps their place in the table
+    for number, run in enumerate(finished):
+        protocol = PROTOCOLS.get(run.spec.protocol, Protocol())
+        alone = not protocol.folds and (run.spec.fold is None or "fold" in protocol.structure)
+        groups.setdefault(number if alone else repr(run.spec.replace(fold=None)), []).append(run)
+    return [entry for key, group in groups.items() for entry in (group if isinstance(key, int) else _ensemble(group))]
 
 
 def _ensemble(models: list) -> list[Scored]:
