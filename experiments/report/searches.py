@@ -132,7 +132,8 @@ def at_an_end(record: search.Search) -> list[str]:
     ends = []
     for name, value in record["found"]["options"].items():
         if bounds := record["ranges"].get(name):
-            low, high, chosen = map(math.log if bounds["log"] else float, (bounds["low"], bounds["high"], value))
+            three = (bounds["low"], bounds["high"], value)
+            low, high, chosen = map(math.log, three) if bounds["log"] else three
             if not 0.05 < (chosen - low) / (high - low) < 0.95:
                 ends.append(name)
     return ends

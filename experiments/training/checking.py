@@ -82,10 +82,12 @@ def difference(lines: Sequence[Mapping], trained: Sequence[Any], of_kind: Iterab
         then, now = (_values(rows, every=alike) for rows in (line["rows"], run.rows))
         if then.keys() != now.keys():
             return f"{line['described']} has rows of other names"
-        if alike and any(abs(now[row] - value) > SUMMED for row, value in then.items()):
-            return f"{line['described']} has other rows on a machine that is alike"
-        compared += not alike
-        for row, value in then.items() if not alike else ():
+        if alike:
+            if any(abs(now[row] - value) > SUMMED for row, value in then.items()):
+                return f"{line['described']} has other rows on a machine that is alike"
+            continue
+        compared += 1
+        for row, value in then.items():
             values = seeds[_setting(line), row]
             deviation = max(float(np.std(values, ddof=1)), LEAST) if len(values) >= SEEDS else LEAST
             scaled.append((now[row] - value) / deviation)

@@ -1,7 +1,7 @@
 """What the network of a run makes of images: embeddings, and their retrieval scores."""
 
 import functools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False, 
     """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode; half: by bfloat16. upto:
     what enters the module of this name instead."""
     device, was_training = next(network.parameters()).device, network.training
-    forward = functools.partial(backbones.entering, network, upto) if upto else network
+    forward: Callable = functools.partial(backbones.entering, network, upto) if upto else network
     network.eval()
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         parts = [forward(batch.to(device, non_blocking=True)).float() for batch in batches]

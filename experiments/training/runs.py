@@ -317,8 +317,7 @@ def _with_curves(line: dict, spec: RunSpec, place: Path) -> dict:
     """A line with its sha256, with the scores of each test class and the curve of the loss."""
     arrays, manifest = load_file(place / "arrays.safetensors"), batches.load_dataset(spec)
     tested = [] if spec.fold is not None else per_class(arrays["embeddings"], manifest, manifest.indices("test"))
-    curve = records.curve(arrays["losses"].numpy()) if "losses" in arrays else []
-    return records.summed(line | {"per_class": tested, "curve": curve})
+    return records.summed(line | {"per_class": tested, "curve": records.curve(arrays["losses"].numpy())})
 
 
 def per_class(

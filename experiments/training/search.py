@@ -89,15 +89,15 @@ def search(
         about: further entries of the file, by which it is found.
 
     Returns what the file holds: of each of the "trials" its "options", "scores" (fractions, a fold each, 0 where it
-    diverged) and all "metrics"; "found", see `_found`; "begun", what trial 0 depends on but the machine.
-    """
+    diverged) and all "metrics"; "found", see `_found`; "begun", what trial 0 depends on but the machine."""
     with locked(path):  # of two processes that search for one file the second waits, and finds it there
         if path.exists() and not again:
             return read(path)
-        judged, given, tried = models(spec), [standing(spec, ranges), *grid], []
+        judged, given = models(spec), [standing(spec, ranges), *grid]
         first = len(judged) if finalists is None else 1
+        tried: list[dict[str, Any]] = []
         what = keys.identity_of(judged[0])["what"]
-        version = records.versions(records.kind(spec.loss, spec.algorithm, spec.train_from))["version"]
+        version = records.versions(records.kind_of(what))["version"]
         begun = {
             "counts": {"trials": trials, "on folds": first, "finalists": finalists or 0, "folds": len(judged)},
             "metric": metric,
@@ -131,7 +131,7 @@ def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    bounds = {name: optuna.distributions.FloatDistribution(*bounds) for name, bounds in ranges.items()}
+    bounds: dict[str, Any] = {name: optuna.distributions.FloatDistribution(*ranges[name]) for name in ranges}
     sampler = optuna.samplers.TPESampler(seed=protocols.TUNING_SEED + len(tried), n_startup_trials=STARTUP)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for earlier in tried:
