@@ -26,9 +26,9 @@ EVALUATED_AT_ONCE = 2**19  # numbers; at least 256 images
 
 
 class Activations:
-    """The activations of a data set's images, which are known by their numbers in its manifest: `centre` (N, ...) of the
-    test-time crop of every image, maps as (N, H, W, C), and `further`, the other views of the T images of `train`, each
-    (T, ...). shows_centre: whether the centre is a view that is trained on, too."""
+    """The activations of a data set's images, which are known by their numbers in its manifest: `centre` (N, ...) of
+    the test-time crop of every image, maps as (N, H, W, C), and `further`, the other views of the T images of `train`,
+    each (T, ...). shows_centre: whether the centre is a view that is trained on, too."""
 
     def __init__(self, centre: Tensor, further: list[Tensor], train: np.ndarray, *, shows_centre: bool):
         self.centre, self.views = centre, [centre] * shows_centre + further
