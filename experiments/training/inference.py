@@ -144,8 +144,8 @@ def start_head(task: batches.Task, network: Any, *, whitened: bool) -> None:
 
 def calibrate_batchnorm(task: batches.Task, network: backbones.Network) -> None:
     """Give every BatchNorm that learns the statistics of the first CALIBRATED training batches. Before the first step
-    it has those of other images, or of none: in evaluation mode the network is another one then than that which training
-    goes on from, and what is placed at its embeddings lies nowhere near them."""
+    it has those of other images, or of none: in evaluation mode the network is another one then than that which
+    training goes on from, and what is placed at its embeddings lies nowhere near them."""
     if not network.batchnorm_frozen:
         update_bn(task.train_batches(0, CALIBRATED, next(network.parameters()).device), network)
 
