@@ -197,7 +197,7 @@ def tune(options: argparse.Namespace) -> None:
     rows = [{"method": record["method"]} | summary(record) for record in finished]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
     for record in finished:
-        if ends := search.at_an_end(record):
+        if ends := searches.at_an_end(record):
             print(f"{record['method']}: {', '.join(ends)} lies within 5 % of an end of its range; widen it")
     for table, files in searches.outdated().items():
         print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")

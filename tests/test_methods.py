@@ -1,6 +1,5 @@
 """Records of methods: what they state can be built, is searched and printed, and is what the papers published."""
 
-import dataclasses
 import json
 
 import pytest
@@ -16,8 +15,7 @@ from experiments.pfml.retrieval import Retrieval
 from experiments.plm.methods import METHODS as PLM
 from experiments.report import catalogue
 from experiments.study import Study
-from experiments.training.builders import build_loss
-from experiments.training.search import defaults
+from experiments.training.builders import build_loss, defaults
 
 METHODS = NIVMF | PFML | MEANFIELD
 PLAIN = Study("99_example", Params)
@@ -114,5 +112,5 @@ def test_the_ranges_are_those_that_the_committed_searches_varied():
             assert record["ranges"].keys() == {"lr"}
             continue
         ranges = searched_ranges(papers.methods()[record["method"]])
-        varied = {name: dataclasses.asdict(bounds) for name, bounds in ranges.items()}
+        varied = {name: bounds._asdict() for name, bounds in ranges.items()}
         assert varied == record["ranges"], record["method"]

@@ -67,7 +67,7 @@ def test_a_place_that_cannot_be_written_names_the_variable_that_moves_it(number,
         raise OSError(number, os.strerror(number), str(tmp_path))
 
     monkeypatch.setattr(files.tempfile, "mkdtemp", refuse)
-    monkeypatch.setattr(records.os, "open", refuse)
+    monkeypatch.setattr(files.os, "open", refuse)
     for path, variable in (
         (files.cache_root() / "x.npz", "CACHE"),
         (saving.output_folder("quick") / "x.csv", "RESULTS"),

@@ -12,8 +12,7 @@ from experiments.methods import PARAMETER, Layers, spec_layers, spec_of
 from experiments.params import Params
 from experiments.study import Study
 from experiments.training import protocols
-from experiments.training.builders import loss_builder
-from experiments.training.search import defaults
+from experiments.training.builders import defaults, loss_builder
 from experiments.training.spec import LABELS, RunSpec
 
 ROW = "  {:30}  {:14}  {:14}  {:30}  {:44}  {}"

@@ -3,6 +3,7 @@
 import functools
 import io
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,8 @@ def _hits(study: Study, saved: stored.Stored) -> pd.DataFrame | None:
         params, specs, trained_on, file = _recorded(study, saved)
         with variables.unset("DMLREPRO_RECORD"), suppress(records.NotMeasured):
             if specs and all(trained_on):
-                return results.hits(map(runs.as_measured, runs.run_all(specs, record=file)), params)
+                finished = runs.run_all(specs, record=file)
+                return results.hits([replace(run, measured_only=True) for run in finished], params)
     return None
 
 

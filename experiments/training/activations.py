@@ -6,10 +6,8 @@ views in which they are shown. There is one array per view in cache_root()/activ
 mapped into memory; runs, seeds and processes share them. Whoever removes that folder loses only time.
 """
 
-import functools
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,18 +23,12 @@ from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
 EVALUATED_AT_ONCE = 2**19  # numbers; at least 256 images
-CENTRE, MIRRORED = "centre", "mirrored"
 
 
 class Activations:
-    """The activations of a data set's images, which are known by their numbers in its manifest.
-
-    Args:
-        centre: (N, ...) of the test-time crop of every image; maps lie as (N, H, W, C).
-        further: the other views, each (T, ...).
-        train: the T training images.
-        shows_centre: whether the centre is a view that is trained on, too.
-    """
+    """The activations of a data set's images, which are known by their numbers in its manifest: `centre` (N, ...) of
+    the test-time crop of every image, maps as (N, H, W, C), and `further`, the other views of the T images of `train`,
+    each (T, ...). shows_centre: whether the centre is a view that is trained on, too."""
 
     def __init__(self, centre: Tensor, further: list[Tensor], train: np.ndarray, *, shows_centre: bool):
         self.centre, self.views = centre, [centre] * shows_centre + further
@@ -57,21 +49,13 @@ class Activations:
             return _maps(self.views[0][torch.from_numpy(self.rows_of[0][indices])])
         unique, image = np.unique(indices, return_inverse=True)
         order = torch.rand(len(unique), len(self.views), generator=generator).argsort(1).numpy()
-        view = order[image, _turns(image) % len(self.views)]
+        turns = np.tril(image[:, None] == image, -1).sum(1)  # how often each has occurred before
+        view = order[image, turns % len(self.views)]
         batch = self.centre.new_empty(len(indices), *self.centre.shape[1:])
         for number, (stored, row) in enumerate(zip(self.views, self.rows_of)):
             (mine,) = np.nonzero(view == number)
             batch[torch.from_numpy(mine)] = stored[torch.from_numpy(row[indices[mine]])]
         return _maps(batch)
-
-
-def _turns(image: np.ndarray) -> np.ndarray:
-    """How often each item has occurred before: 0, 0, 1 of a, b, a."""
-    order = image.argsort(kind="stable")
-    counts = np.bincount(image)
-    turns = np.empty_like(image)
-    turns[order] = np.arange(len(image)) - np.repeat(counts.cumsum() - counts, counts)
-    return turns
 
 
 def _maps(stored: Tensor) -> Tensor:
@@ -82,41 +66,40 @@ def _maps(stored: Tensor) -> Tensor:
 def cut(
     spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest
 ) -> tuple[backbones.Tail, Activations]:
-    """The part of a network that a run trains, and what enters it, from the cache or computed now.
-
-    Raises:
-        ValueError: the network cannot be cut at `train_from`.
-    """
+    """The part of a network that a run trains, and what enters it, from the cache or computed now. ValueError: it
+    cannot be cut at `train_from`."""
     everything, train = np.arange(len(manifest.labels)), manifest.indices("train")
-    probe = next(_shown(spec, manifest, CENTRE, everything[:2])).to(device_for_training())
+    probe = next(_shown(spec, manifest, "centre", everything[:2])).to(device_for_training())
     tail = backbones.Tail(network.to(probe.device), spec.backbone, spec.train_from or "")
     network.eval()
-    enter = functools.partial(_enter, network, tail.first)
     number = spec.cached_views or 1
-    views = {1: [], 2: [MIRRORED]}.get(number, [f"crop {crop}" for crop in range(number)])
+    views = {1: [], 2: ["mirrored"]}.get(number, [f"crop {crop}" for crop in range(number)])
+
+    @torch.no_grad()
+    def enter(shown: Tensor) -> Tensor:
+        """What enters the tail, as it is stored: maps as (B, H, W, C)."""
+        entering = backbones.entering(network, tail.first, shown.to(probe.device))
+        return (entering.permute(0, 2, 3, 1) if entering.ndim == 4 else entering).contiguous()
+
     shape = enter(probe).shape[1:]
-    decides = _decides(spec, manifest, tail.first)
+    # all that activations depend on, but for the view
+    decides: list[Any] = [manifest.name, manifest.images_digest, train.tobytes(), tail.first]
+    decides += [spec.backbone, backbones.weights_digest(spec.backbone, spec.weights), spec.pooling]
+    decides += [spec.image_size, spec.test_resize, spec.original_images]
+    decides += [probe.device.type, sources.versions(), sources.bytes_hash(sources.IMAGES)]
+    decides += [spec.seed, spec.replica] if spec.replica or not spec.weights else []
 
     def array(view: str, indices: np.ndarray) -> Tensor:
-        def build() -> Iterator[np.ndarray]:
-            for batch in _shown(spec, manifest, view, indices):
-                yield enter(batch.to(probe.device)).cpu().numpy()
-
+        parts = (enter(batch).cpu().numpy() for batch in _shown(spec, manifest, view, indices))
         key = [*decides, view, spec.crop_scale if view.startswith("crop") else ""]
-        stored = mapped_array(folder(), key, (len(indices), *shape), np.dtype(np.float32), build)
+        place, kind = cache_root() / "activations", np.dtype(np.float32)
+        stored = mapped_array(place, key, (len(indices), *shape), kind, lambda: parts)
         with warnings.catch_warnings():  # that it is not writable is what we want
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             return torch.from_numpy(stored)
 
     further = [array(view, train) for view in views]
-    return tail, Activations(array(CENTRE, everything), further, train, shows_centre=number <= 2)
-
-
-@torch.no_grad()
-def _enter(network: backbones.EmbeddingNet, first: str, shown: Tensor) -> Tensor:
-    """What enters the module `first`, as it is stored: maps as (B, H, W, C)."""
-    entering = backbones.entering(network, first, shown)
-    return (entering.permute(0, 2, 3, 1) if entering.ndim == 4 else entering).contiguous()
+    return tail, Activations(array("centre", everything), further, train, shows_centre=number <= 2)
 
 
 def _shown(spec: RunSpec, manifest: manifests.Manifest, view: str, indices: np.ndarray) -> Iterator[Tensor]:
@@ -124,23 +107,10 @@ def _shown(spec: RunSpec, manifest: manifests.Manifest, view: str, indices: np.n
     store = images.open_images(manifest, short_side=batches.stored_side(spec))
     if not view.startswith("crop"):
         for batch in batches.test_batches(spec, store, indices):
-            yield batch.flip(-1) if view == MIRRORED else batch
+            yield batch.flip(-1) if view == "mirrored" else batch
         return
     numbers, size = torch.from_numpy(indices), spec.image_size or 0
     for start in range(0, len(indices), 256):  # the crops of all are drawn each time, and some of them made
         generator = torch.Generator().manual_seed(derive_seed(0, view))
         rows = slice(start, start + 256)
         yield images.train_batch(store, numbers, size, generator, scale=spec.crop_scale, rows=rows)
-
-
-def _decides(spec: RunSpec, manifest: manifests.Manifest, first: str) -> list:
-    """All that activations depend on, but for the view."""
-    decides: list[Any] = [manifest.name, manifest.images_digest, manifest.indices("train").tobytes(), first]
-    decides += [spec.backbone, backbones.weights_digest(spec.backbone, spec.weights), spec.pooling]
-    decides += [spec.image_size, spec.test_resize, spec.original_images]
-    decides += [device_for_training().type, sources.versions(), sources.bytes_hash(sources.IMAGES)]
-    return decides + ([spec.seed, spec.replica] if spec.replica or not spec.weights else [])
-
-
-def folder() -> Path:
-    return cache_root() / "activations"

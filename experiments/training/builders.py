@@ -42,6 +42,12 @@ def loss_builder(name: str) -> Callable:
     return builders[attribute]
 
 
+def defaults(loss: str | None) -> dict[str, Any]:
+    """The options of a loss that have a default, with it."""
+    options = inspect.signature(loss_builder(loss)).parameters.values() if loss else ()
+    return {option.name: option.default for option in options if option.default is not inspect.Parameter.empty}
+
+
 def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
     """The loss of a RunSpec, its proxies drawn from the spec's seed; ValueError on an option the loss does not have.
 

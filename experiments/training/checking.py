@@ -38,22 +38,18 @@ def states() -> list[dict]:
 
 def spec_of(line: Mapping) -> RunSpec:
     """The spec of a line, with the labels and on as many threads as it was recorded with."""
-    optional = [field for field in dataclasses.fields(RunSpec) if type(None) in typing.get_args(field.type)]
-    nothing = {field.name: None for field in optional if field.default is not None}  # left out of a line where None
+    fields = [field for field in dataclasses.fields(RunSpec) if type(None) in typing.get_args(field.type)]
+    left_out = {field.name: None for field in fields if field.default is not None}  # of the line where it is None
     labels = line["labels"] | {"threads": line["made"]["threads"] or None}
-    return from_record(nothing | line["spec"], **labels)
+    return from_record(left_out | line["spec"], **labels)
 
 
 def check(sample: int, kinds: Collection[str] = (), jobs: int | None = None) -> list[dict]:
-    """Train a sample of every kind of valid runs again and compare it with what is stored.
+    """Train a sample of every kind of valid runs again and compare it with what is stored. sample: runs of each kind.
+    kinds: only those whose name contains one of these; none: all.
 
-    Args:
-        sample: runs of each kind.
-        kinds: only those whose name contains one of these; none: all.
-
-    Returns:
-        a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or what
-        hinders training, or ""}.
+    Returns a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or what
+    hinders training, or ""}.
     """
     of_kind: dict[str, list[dict]] = {}
     for line in (line for file in records.files() for line in records.lines(file) if "run" in line):
@@ -78,25 +74,25 @@ def difference(lines: Sequence[Mapping], trained: Sequence[Any], of_kind: Iterab
     """
     seeds: dict[tuple, list[float]] = {}
     for line in of_kind:
-        for row, value in _last(line["rows"]).items():
+        for row, value in _values(line["rows"], every=False).items():
             seeds.setdefault((_setting(line), row), []).append(value)
     scaled, compared = [], 0
     for line, run in zip(lines, trained):
-        if all(run.made[name] == line["made"][name] for name in ALIKE):
-            then, now = map(_every, (line["rows"], run.rows))
-            if then.keys() != now.keys() or any(abs(now[row] - value) > SUMMED for row, value in then.items()):
-                return f"{line['described']} has other rows on a machine that is alike"
-            continue
-        then, now = _last(line["rows"]), _last(run.rows)
+        alike = all(run.made[name] == line["made"][name] for name in ALIKE)
+        then, now = (_values(rows, every=alike) for rows in (line["rows"], run.rows))
         if then.keys() != now.keys():
             return f"{line['described']} has rows of other names"
+        if alike:
+            if any(abs(now[row] - value) > SUMMED for row, value in then.items()):
+                return f"{line['described']} has other rows on a machine that is alike"
+            continue
         compared += 1
         for row, value in then.items():
             values = seeds[_setting(line), row]
             deviation = max(float(np.std(values, ddof=1)), LEAST) if len(values) >= SEEDS else LEAST
-            if abs(now[row] - value) > EACH * deviation:
-                return f"{line['described']}: {' '.join(row)} was {value:.6g}, is {now[row]:.6g}"
             scaled.append((now[row] - value) / deviation)
+            if abs(scaled[-1]) > EACH:
+                return f"{line['described']}: {' '.join(row)} was {value:.6g}, is {now[row]:.6g}"
     if scaled and abs(np.mean(scaled)) > MEAN / math.sqrt(compared):
         return f"the rows of {compared} runs lie {np.mean(scaled):+.2f} standard deviations beside theirs on average"
     return ""
@@ -106,10 +102,8 @@ def _setting(line: Mapping) -> str:
     return records.digest({name: value for name, value in line["spec"].items() if name not in PARTICULAR})
 
 
-def _every(rows: Iterable[Mapping]) -> dict[tuple, float]:
-    names = ("selection", "metric", "step", "network")
-    return {tuple(str(row.get(name, "")) for name in names): row["value"] for row in rows}
-
-
-def _last(rows: Iterable[Mapping]) -> dict[tuple, float]:
-    return {(row["metric"], row.get("network", "")): row["value"] for row in rows if row["selection"] == "last"}
+def _values(rows: Iterable[Mapping], every: bool) -> dict[tuple, float]:
+    """The values of all rows, or of those of the last step, by what tells them apart."""
+    names = ("metric", "network", "selection", "step") if every else ("metric", "network")
+    chosen = [row for row in rows if every or row["selection"] == "last"]
+    return {tuple(str(row.get(name, "")) for name in names): row["value"] for row in chosen}

@@ -1,6 +1,7 @@
 """What the network of a run makes of images: embeddings, and their retrieval scores."""
 
-from collections.abc import Collection, Iterable, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,13 +41,14 @@ def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.Embe
 
 
 @torch.no_grad()
-def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False) -> Tensor:
-    """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode; half: by bfloat16."""
-    device = next(network.parameters()).device
-    was_training = network.training
+def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False, upto: str = "") -> Tensor:
+    """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode; half: by bfloat16. upto:
+    what enters the module of this name instead."""
+    device, was_training = next(network.parameters()).device, network.training
+    forward: Callable = functools.partial(backbones.entering, network, upto) if upto else network
     network.eval()
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
-        parts = [network(batch.to(device, non_blocking=True)).float() for batch in batches]
+        parts = [forward(batch.to(device, non_blocking=True)).float() for batch in batches]
     network.train(was_training)
     return torch.cat(parts).cpu()
 
@@ -78,79 +80,55 @@ def evaluate(
 
     Metrics of a held-out fold are named `val ...`. Rows of every network but the one named "" say its name. With
     validation_only the scores decide when to stop and which weights are best, and are never published: these networks
-    embed in the precision of training. All other scores are those of float32.
-
-    measures: as in `retrieval.retrieval`, beside R@K.
+    embed in the precision of training. All other scores are those of float32. measures: as in `retrieval.retrieval`.
     """
-    half = validation_only and task.spec.precision == "bfloat16"
-    manifest, rows, embeddings = task.manifest, [], {}
-    query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
+
+    def retrieve(network: nn.Module, indices: np.ndarray, among_all: bool) -> tuple[dict[str, float], Tensor]:
+        half = validation_only and task.spec.precision == "bfloat16"
+        found = embed(network, task.test_batches(indices), half=half)
+        if not found.isfinite().all():
+            raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
+        if not task.manifest.labelled:
+            return {}, found
+        device = next(network.parameters()).device
+        points, labels, searched = searching(found.to(device), task.manifest, indices, among_all)
+        return retrieval.retrieval(points, labels, task.spec.ks, measures=measures, **searched), found
+
+    rows, embeddings = [], {}
     for name, network in networks.items():
-        own = {"step": step} | ({"network": name} if name else {})
+        scores: dict[str, float] = {}
         if len(task.validation):
-            everything = np.ones(len(task.validation), bool)
-            scores, _ = retrieve(task, network, task.validation, everything, everything, measures, half=half)
-            rows += [own | {"metric": f"val {metric}", "value": value} for metric, value in scores.items()]
+            of_validation, _ = retrieve(network, task.validation, among_all=True)
+            scores |= {f"val {metric}": value for metric, value in of_validation.items()}
         if not validation_only:
-            scores, embeddings[name] = retrieve(task, network, task.test, query, gallery, measures)
-            rows += [own | {"metric": metric, "value": value} for metric, value in scores.items()]
+            of_test, embeddings[name] = retrieve(network, task.test, among_all=False)
+            scores |= of_test
+        own = {"step": step} | ({"network": name} if name else {})
+        rows += [own | {"metric": metric, "value": value} for metric, value in scores.items()]
     return rows, embeddings
 
 
-def retrieve(
-    task: batches.Task,
-    network: nn.Module,
-    indices: np.ndarray,
-    query: np.ndarray,
-    gallery: np.ndarray,
-    measures: Collection[str] = retrieval.MEASURES,
-    *,
-    half: bool = False,
-):
-    """Scores, none of images without labels, and embeddings (N, D) on the CPU; `query` marks the images that search,
-    `gallery` the searched."""
-    device = next(network.parameters()).device
-    embeddings = embed(network, task.test_batches(indices), half=half).to(device)
-    if not embeddings.isfinite().all():
-        raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
-    if not task.manifest.labelled:
-        return {}, embeddings.cpu()
-    labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
-    return score(embeddings, labels, query, gallery, task.spec.ks, measures), embeddings.cpu()
-
-
-def score(
-    embeddings: Tensor,
-    labels: Tensor,
-    query: np.ndarray,
-    gallery: np.ndarray,
-    ks: tuple[int, ...],
-    measures: Collection[str] = retrieval.MEASURES,
-) -> dict[str, float]:
-    """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
-    searched: dict[str, Any] = {}
-    if not (query & gallery).all():
-        if (query & gallery).any():
-            raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
-        searched = {"gallery": embeddings[gallery], "gallery_labels": labels[gallery]}
-        embeddings, labels = embeddings[query], labels[query]
-    return retrieval.retrieval(embeddings, labels, ks, measures=measures, **searched)
+def searching(
+    embeddings: Tensor, manifest: manifests.Manifest, indices: np.ndarray, among_all: bool = False
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Of images with these embeddings (N, D) those that search, and their labels; and as arguments of
+    `retrieval.retrieval` what they search, if that is not themselves, each left out of its own list. among_all: each
+    searches all others, whatever the manifest says of queries and gallery."""
+    labels = torch.from_numpy(manifest.labels[indices]).to(embeddings.device)
+    query, gallery = manifest.is_query[indices], manifest.is_gallery[indices]
+    if among_all or (query & gallery).all():
+        return embeddings, labels, {}
+    if (query & gallery).any():
+        raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
+    return embeddings[query], labels[query], {"gallery": embeddings[gallery], "gallery_labels": labels[gallery]}
 
 
 @torch.no_grad()
 def start_head(task: batches.Task, network: Any, *, whitened: bool) -> None:
     """Let the head be the first principal components of the features of the training images, of unit variance if
     `whitened`; scaled as a whole to the size of weights that are drawn, so that learning rates mean the same.
-
-    Raises:
-        ValueError: more components are asked for than there are features or images.
-    """
-    device, head = next(network.parameters()).device, network.head
-    was_training = network.training
-    network.eval()
-    entering = (backbones.entering(network, "head", images.to(device)) for images in task.test_batches(task.train))
-    features = torch.cat([batch.cpu() for batch in entering]).double()
-    network.train(was_training)
+    ValueError: more components are asked for than there are features or images."""
+    head, features = network.head, embed(network, task.test_batches(task.train), upto="head").double()
     most, number = min(features.shape[1], len(features) - 1), head.out_features
     if number > most:
         raise ValueError(f"head_start={task.spec.head_start!r}: embedding_size must be at most {most}, got {number}")
@@ -165,11 +143,9 @@ def start_head(task: batches.Task, network: Any, *, whitened: bool) -> None:
 
 
 def calibrate_batchnorm(task: batches.Task, network: backbones.Network) -> None:
-    """Give every BatchNorm that learns the statistics of the first CALIBRATED training batches.
-
-    Before the first step it has those of other images, or of none: in evaluation mode the network is another one then
-    than that which training goes on from, and what is placed at its embeddings lies nowhere near them.
-    """
+    """Give every BatchNorm that learns the statistics of the first CALIBRATED training batches. Before the first step
+    it has those of other images, or of none: in evaluation mode the network is another one then than that which
+    training goes on from, and what is placed at its embeddings lies nowhere near them."""
     if not task.spec.freeze_batchnorm:
         update_bn(task.train_batches(0, CALIBRATED, next(network.parameters()).device), network)
 

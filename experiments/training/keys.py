@@ -9,13 +9,12 @@ import functools
 import hashlib
 import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from experiments.datasets import manifests
-from experiments.files import data_root, read_json, repository_root
+from experiments.files import data_root, repository_root
 from experiments.networks import backbones
 from experiments.training import batches, records, sources
 from experiments.training.device import device_for_training
@@ -37,16 +36,16 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
     digests: a cached `digest_of_data` for many runs at a time; the reader's own images are read anew without one.
     """
     # what is not asked for is left out, so that a field added later leaves the keys of runs that do not use it
-    asked = {name: value for name, value in spec.as_dict().items() if not _is_nothing(value)}
+    asked = {name: value for name, value in spec.as_dict().items() if name != "threads" and is_asked(value)}
+    data = spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
     if manifests.is_own(spec.dataset):
         del asked["dataset"]  # a folder has many spellings; the name and content of its images are the data's digest
+        images = (digests or digest_of_data)(*data)
     else:
-        digests = functools.partial(_kept_digest_of_data, data_root())
+        images = _kept_digest_of_data(data_root(), *data)
     what = {
         "spec": asked,
-        "data": (digests or digest_of_data)(
-            spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
-        ),
+        "data": images,
         "weights": digest_of_weights(spec.backbone, spec.weights),
         "code": sources.bytes_hash(sources.TRAINING),
     }
@@ -60,8 +59,8 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
     return {"what": what, "where": where}
 
 
-def _is_nothing(value: object) -> bool:
-    return value is None or value is False or value == {} or value == ()  # but 0 is something: a fold, a seed
+def is_asked(value: object) -> bool:
+    return value not in (None, {}, ()) and value is not False  # but 0 is something: a fold, a seed
 
 
 def digest_of_data(dataset: str, label_noise: float, seed: int, images_per_class: int | None) -> str:
@@ -70,19 +69,21 @@ def digest_of_data(dataset: str, label_noise: float, seed: int, images_per_class
     try:
         manifest = manifests.load(dataset, label_noise=label_noise, seed=seed, images_per_class=images_per_class)
     except FileNotFoundError:
-        known = _digests_on_record()["images"].get(dataset, {}).get(f"{label_noise:g}/{seed}")
+        known = _on_record("images", dataset).get(f"{label_noise:g}/{seed}")
         if known is None or images_per_class is not None:
             raise
         return known
     return f"{manifest.name}:{manifest.digest()}"
 
 
+# of a data set in a folder, where it stays as it is while a process runs
+_kept_digest_of_data = functools.cache(lambda folder, *data: digest_of_data(*data))
+
+
 def digest_of_weights(backbone: str, weights: str | None) -> str | None:
     """`backbones.weights_digest`; of published weights on record it is known without a local file."""
     digest = backbones.weights_digest(backbone, weights)
-    if digest is None or digest != weights:
-        return digest
-    return _digests_on_record()["weights"].get(backbone, {}).get(weights, digest)
+    return _on_record("weights", backbone).get(weights, digest) if digest and digest == weights else digest
 
 
 def train_images(spec: RunSpec) -> int:
@@ -90,23 +91,15 @@ def train_images(spec: RunSpec) -> int:
     try:
         return len(batches.load_dataset(spec).indices("train"))
     except FileNotFoundError:
-        known = _digests_on_record()["train_images"].get(spec.dataset)
-        if known is None:
-            raise
-        return known
+        if known := _on_record("train_images", spec.dataset):
+            return known
+        raise
 
 
-@functools.cache
-def _digests_on_record() -> dict[str, dict]:
-    """Of the images and weights of all stored runs: {"images": {data set: {"label noise/seed": digest}}, "weights":
-    {network: {weights: digest}}, "train_images": {data set: count}}."""
-    return read_json(repository_root() / "data" / "digests.json", "take it from git")
-
-
-@functools.cache
-def _kept_digest_of_data(root: Path, *data_of_run: Any) -> str:
-    """`digest_of_data` of a data set in a folder, where it stays as it is while a process runs."""
-    return digest_of_data(*data_of_run)
+def _on_record(what: str, name: str) -> Any:
+    """Of the images and weights of all stored runs: {"label noise/seed": digest} of the "images" of a data set,
+    {weights: digest} of the "weights" of a network, or the number of "train_images" of a data set; else {}."""
+    return records.committed(repository_root() / "data" / "digests.json")[what].get(name, {})
 
 
 def device_name() -> str:

@@ -43,16 +43,10 @@ def save(run: RunResult, path: Path) -> Path:
     height, width = (spec.image_size,) * 2 if spec.image_size else images.open_images(manifest).image_size or (0, 1)
     if height != width:
         raise ValueError(f"{run.described}: its images are taken as they are and not square; train with image_size")
-    about = {
-        "backbone": spec.backbone,
-        "pooling": spec.pooling,
-        "dim": spec.embedding_size,
-        "channels": 1 if isinstance(manifest.images, np.ndarray) and manifest.images.ndim == 3 else 3,
-        "size": height,
-        "short_side": batches.stored_side(spec),
-        "test_resize": spec.test_resize,
-        "run": run.described.replace(spec.dataset, run.dataset),  # without the path of a folder
-    }
+    about = {name: getattr(spec, name) for name in ("backbone", "pooling", "test_resize")}
+    about |= {"dim": spec.embedding_size, "size": height, "short_side": batches.stored_side(spec)}
+    about["channels"] = 1 if isinstance(manifest.images, np.ndarray) and manifest.images.ndim == 3 else 3
+    about["run"] = run.described.replace(spec.dataset, run.dataset)  # without the path of a folder
     weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
     with atomic_write(path) as temporary:
         temporary.write_bytes(as_bytes(weights, {"format": "pt", ABOUT: json.dumps(about)}))

@@ -1,20 +1,10 @@
 """Evaluation protocols as data: what a method trains on, when it stops, which model counts, and what is scored.
 
 A protocol turns the spec of a method into the runs it consists of (`expand`), and the finished runs into scores
-(`combine`). The training loop knows none of them: each is a choice of RunSpec fields.
-
-    conventional        train half / test half, fixed epochs, the best test epoch beside the last (ProxyAnchor's code)
-    mlrc                four class-disjoint folds, early stopping on validation MAP@R, separated and concatenated
-                        scores, 50 trials of Bayesian search (Musgrave et al., "A Metric Learning Reality Check", 2020)
-    roth                frozen BatchNorm, fixed epochs, no schedule (Roth et al., ICML 2020; nivMF Table 1)
-    stml                two views of every image, batches of nearest neighbours (Kim et al., "Self-Taught Metric
-                        Learning without Labels", CVPR 2022; PLM)
-    ccp_early_stopping  mlrc's folds; evaluate often, stop late, restore the best weights (CCP)
-    ccp_one_fold        the same with a single model, validated on the last third of the train classes (CCP's ablations)
-
-A protocol has two parts. Its structure holds at any scale: on embedded glyphs too, mlrc trains on folds and restores
-the model of the best validation. Its settings (optimiser, batch, crops, budget) are those of the published benchmarks
-and are taken at the profile `paper`; other profiles keep their own.
+(`combine`); docs/protocols.md has them in words. The training loop knows none of them: each is a choice of RunSpec
+fields. The structure of a protocol holds at any scale: on embedded glyphs too, mlrc trains on folds and restores the
+model of the best validation. Its settings (optimiser, batch, crops, budget) are those of the published benchmarks and
+are taken at the profile `paper`; other profiles keep their own.
 
 Deviations: crops are cut from images stored with a short side of 256, where the conventional protocol's code crops
 the original file (`original_images` does so). The authors sample two images per class with replacement under roth, we
@@ -22,7 +12,6 @@ without. The longest run is 200,000 steps under mlrc and ccp_early_stopping, whe
 it before (CCP, Table I: after 48,000 to 131,000 steps on SOP and In-Shop).
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,17 +19,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from dmlrepro import retrieval
 from experiments.training import batches, inference, records
 from experiments.training.device import device_for_training
 from experiments.training.records import measurement
 from experiments.training.spec import RunSpec
 
 TUNING_SEED = 10_000  # every search runs on this seed, no evaluation does
-
-# Ranks of Recall@K as each benchmark reports them.
-KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30, 40)}
-
-MLRC_EPOCH = 100  # steps
+THIRDS = 3  # disjoint parts of the training classes, each of which validates once in the search of every method
+KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30, 40)}  # ranks of Recall@K as each benchmark reports them
 
 
 @dataclass(frozen=True)
@@ -57,38 +44,27 @@ class Protocol:
 
 
 def _mlrc_stop(epochs: int, patience: int) -> dict:
-    """Evaluate every so many epochs; the code stops once more than `patience` epochs have passed since the best."""
-    return {"eval_every": epochs * MLRC_EPOCH, "patience": patience // epochs + 1}
+    """Evaluate every so many epochs of 100 steps; the code stops once more than `patience` passed since the best."""
+    return {"eval_every": 100 * epochs, "patience": patience // epochs + 1}
 
 
-_CROPS_224 = {"image_size": 224, "test_resize": 256, "crop_scale": (0.08, 1.0), "eval_every_epochs": 1}
 _BEST = {"monitor": "MAP@R", "restore_best": True}
-
-_IBN_128 = {
-    "backbone": "bn_inception",
-    "weights": "imagenet",
-    "pooling": "avg",
-    "embedding_size": 128,
-    "freeze_batchnorm": True,
-    "image_size": 227,
-    "test_resize": 256,
-    "crop_scale": (0.16, 1.0),
-    "batch_size": 32,
-    "weight_decay": 1e-4,
-    "steps": 200_000,
-    "epochs": None,
-    "warmup_epochs": 0.0,
-}
-
+_TO_THE_END = {"steps": 200_000, "epochs": None, "warmup_epochs": 0.0}
+_CROPS_224 = {"image_size": 224, "test_resize": 256, "crop_scale": (0.08, 1.0), "eval_every_epochs": 1}
+_CROPS_227 = {"image_size": 227, "test_resize": 256, "crop_scale": (0.16, 1.0)}
+_IBN_128 = {"backbone": "bn_inception", "weights": "imagenet", "pooling": "avg", "embedding_size": 128}
+_IBN_128 |= {"freeze_batchnorm": True, "batch_size": 32, "weight_decay": 1e-4} | _CROPS_227 | _TO_THE_END
 _CCP = _IBN_128 | {"optimizer": "adam", "lr": 1e-5, "clip_value": 10.0, "clip_norm": 10.0}
 _CCP |= {"eval_every": 25, "patience": 60}
+_CCP_LARGE = {"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}}
 _MLRC_LARGE = _mlrc_stop(20, 39)  # SOP, and the set that is most like it; In-Shop is not among MLRC's benchmarks
-_LARGE = {"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}}
+_R50_512 = {"backbone": "resnet50.tv_in1k", "weights": "imagenet", "pooling": "avg", "embedding_size": 512}
+_GOOGLENET = {"backbone": "googlenet", "weights": "imagenet", "pooling": "avg"}
 
 
 PROTOCOLS = {
-    "conventional": Protocol(settings={"pooling": "avg+max"} | _CROPS_224),
-    "mlrc": Protocol(
+    "conventional": Protocol(settings={"pooling": "avg+max"} | _CROPS_224),  # of ProxyAnchor's code
+    "mlrc": Protocol(  # Musgrave et al., "A Metric Learning Reality Check", ECCV 2020
         structure=_BEST,
         settings=_IBN_128 | {"optimizer": "rmsprop", "lr": 1e-6} | _mlrc_stop(2, 9),
         by_dataset={"cars": _mlrc_stop(5, 14), "sop": _MLRC_LARGE, "inshop": _MLRC_LARGE},
@@ -97,48 +73,23 @@ PROTOCOLS = {
         repeats=10,
         trials=50,
     ),
-    "roth": Protocol(
+    "roth": Protocol(  # Roth et al., ICML 2020; nivMF Table 1
         structure={"freeze_batchnorm": True},
         settings=_CROPS_224
-        | {
-            "backbone": "resnet50.tv_in1k",
-            "weights": "imagenet",
-            "pooling": "avg",
-            "embedding_size": 512,
-            "batch_size": 112,
-            "optimizer": "adam",
-            "lr": 1e-5,
-            "weight_decay": 4e-4,
-            "steps": None,
-            "epochs": 150,
-            "warmup_epochs": 0.0,
-        },
+        | (_R50_512 | {"batch_size": 112, "optimizer": "adam", "lr": 1e-5, "weight_decay": 4e-4})
+        | {"steps": None, "epochs": 150, "warmup_epochs": 0.0},
         samples_per_class=(2, 2),
     ),
-    "stml": Protocol(
+    "stml": Protocol(  # Kim et al., "Self-Taught Metric Learning without Labels", CVPR 2022; PLM
         structure={"views": 2, "neighbours": 5, "samples_per_class": None},
-        settings={
-            "backbone": "googlenet",
-            "weights": "imagenet",
-            "pooling": "avg",
-            "image_size": 227,
-            "test_resize": 256,
-            "crop_scale": (0.16, 1.0),
-            "batch_size": 100,
-            "optimizer": "adam",
-            "lr": 5e-4,
-            "steps": None,
-            "epochs": 200,
-            "eval_every_epochs": 1,
-        },
+        settings=_GOOGLENET
+        | (_CROPS_227 | {"batch_size": 100, "optimizer": "adam", "lr": 5e-4})
+        | {"steps": None, "epochs": 200, "eval_every_epochs": 1},
         by_dataset={"sop": {"neighbours": 2}},
     ),
-    "ccp_early_stopping": Protocol(
-        structure=_BEST, settings=_CCP, by_dataset=_LARGE, samples_per_class=(4, 1), folds=4
-    ),
-    "ccp_one_fold": Protocol(
-        structure=_BEST | {"fold": 2, "folds": 3}, settings=_CCP, by_dataset=_LARGE, samples_per_class=(4, 1)
-    ),
+    "ccp_early_stopping": Protocol(_BEST, _CCP, _CCP_LARGE, samples_per_class=(4, 1), folds=4),
+    # of CCP's ablations: a single model, validated on the last third of the train classes
+    "ccp_one_fold": Protocol(_BEST | {"fold": 2, "folds": 3}, _CCP, _CCP_LARGE, samples_per_class=(4, 1)),
 }
 
 
@@ -164,14 +115,10 @@ def published_settings(name: str, dataset: str, backbone: str | None = None) -> 
 def expand(
     spec: RunSpec, name: str = "conventional", *, published: bool = False, keep: Collection[str] = ()
 ) -> list[RunSpec]:
-    """The runs that a method consists of under a protocol: one, or one per fold.
+    """The runs that a method consists of under a protocol: one, or one per fold. published: take its settings too, not
+    only its structure. keep: fields that stay as they are in `spec`, because the reader set them.
 
-    Args:
-        published: take the protocol's settings too, not only its structure.
-        keep: fields that stay as they are in `spec`, because the reader set them.
-
-    Raises:
-        ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
+    ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
     """
     protocol = find(name)
     spec = spec.replace(**decided(spec, name, published=published, keep=keep), protocol=name)
@@ -200,6 +147,15 @@ def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collecti
     return {name: value for name, value in fields.items() if name not in keep}
 
 
+def on_thirds(spec: RunSpec, *, curves: bool = False) -> list[RunSpec]:
+    """The runs that judge a spec in the search of every method, one per fold, scored at the last step, or at the best
+    evaluation if the spec restores that. curves: the scores of all evaluations are kept."""
+    unused = spec.keep_history and not (spec.restore_best or spec.patience or curves)
+    looks = {"keep_history": curves} | ({"eval_every": None, "eval_every_epochs": None} if unused else {})
+    how = {"seed": TUNING_SEED, "threads": 1, "folds": THIRDS} | looks
+    return [spec.replace(fold=fold, **how) for fold in range(THIRDS)]
+
+
 @dataclass(frozen=True)
 class Scored:
     """Scores of several runs that count as one; the part of a RunResult that a table needs."""
@@ -214,30 +170,21 @@ def combine(finished: Iterable) -> list:
 
     "<protocol> separated" is the mean of the models' scores, "<protocol> concatenated" the score of their L2-normalised
     embeddings side by side, k times as long (Musgrave et al., Sec. 3.3), of the main network where an algorithm has
-    several. An untrained network, which needs no folds, has the same score under both.
-
-    Raises:
-        ValueError: a fold is missing.
+    several. An untrained network, which needs no folds, has the same score under both. ValueError: a fold is missing.
     """
-    entries: list = []
-    folds: dict = {}
-    for run in finished:
-        protocol = PROTOCOLS.get(run.spec.protocol)
-        if run.spec.fold is None or (protocol and "fold" in protocol.structure):  # the only model of its protocol
-            entries.append([run] if protocol and protocol.folds else run)
-            continue
-        together = run.spec.replace(fold=None)
-        key = json.dumps([together.as_dict(), together.method, together.setting, together.protocol], sort_keys=True)
-        if key not in folds:  # the first keeps their place in the table
-            entries.append(folds.setdefault(key, []))
-        folds[key].append(run)
-    return [entry for group in entries for entry in (_ensemble(group) if isinstance(group, list) else [group])]
+    groups: dict[int | str, list] = {}  # by their first run, which keeps their place in the table
+    for number, run in enumerate(finished):
+        protocol = PROTOCOLS.get(run.spec.protocol, Protocol())
+        alone = not protocol.folds and (run.spec.fold is None or "fold" in protocol.structure)
+        groups.setdefault(number if alone else repr(run.spec.replace(fold=None)), []).append(run)
+    return [entry for key, group in groups.items() for entry in (group if isinstance(key, int) else _ensemble(group))]
 
 
 def _ensemble(models: list) -> list[Scored]:
-    first = models[0].spec
+    first, dataset = models[0].spec, models[0].dataset
+    labels = [f"{first.protocol.replace('mlrc', 'MLRC')} {scored}" for scored in ("separated", "concatenated")]
     if first.fold is None:
-        return [Scored(first.replace(protocol=name), models[0].dataset, models[0].rows) for name in _labels(first)]
+        return [Scored(first.replace(protocol=label), dataset, models[0].rows) for label in labels]
     if (there := sorted(run.spec.fold for run in models)) != list(range(first.folds)):
         raise ValueError(f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, got {there}")
     scores, selection = records.derived(models, _concatenated_scores), "val_best" if first.restore_best else "last"
@@ -246,19 +193,14 @@ def _ensemble(models: list) -> list[Scored]:
     rows = _mean_rows(models), [together | {"metric": name, "value": value} for name, value in scores.items()]
     dim = records.derived(models[:1], _dimension)
     return [
-        Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, some)
-        for label, size, some in zip(_labels(first), (dim, dim * len(models)), rows)
+        Scored(first.replace(fold=None, embedding_size=size, protocol=label), dataset, some)
+        for label, size, some in zip(labels, (dim, dim * len(models)), rows)
     ]
 
 
 @measurement("dimension")
 def _dimension(run: Any) -> int:
     return run.embeddings.shape[1]
-
-
-def _labels(spec: RunSpec) -> tuple[str, str]:
-    name = {"mlrc": "MLRC"}.get(spec.protocol, spec.protocol)
-    return f"{name} separated", f"{name} concatenated"
 
 
 def _mean_rows(models: list) -> list[dict]:
@@ -270,36 +212,30 @@ def _mean_rows(models: list) -> list[dict]:
             merged = ("value",) if row["selection"] == "every" else ("step", "value")
             what = tuple(item for item in row.items() if item[0] not in merged)
             values.setdefault(what, []).append((row["step"], row["value"]))
-    return [
-        dict(what)
-        | {
-            "step": round(sum(step for step, _ in pairs) / len(pairs)),
-            "value": sum(value for _, value in pairs) / len(pairs),
-        }
-        for what, pairs in values.items()
-        if len(pairs) == len(models) or dict(what)["selection"] != "every"
-    ]
+    rows = []
+    for what, pairs in values.items():
+        if len(pairs) == len(models) or dict(what)["selection"] != "every":
+            step, value = (sum(column) / len(pairs) for column in zip(*pairs))
+            rows.append(dict(what) | {"step": round(step), "value": value})
+    return rows
 
 
 @measurement("concatenated_scores")
 def _concatenated_scores(*models: Any) -> dict[str, float]:
     """The scores of the models' unit embeddings side by side."""
-    spec = models[0].spec
+    spec, device = models[0].spec, device_for_training()
     manifest = batches.load_dataset(spec)
-    test = manifest.indices("test")
-    device = device_for_training()
     embeddings = torch.cat([F.normalize(run.embeddings.to(device), dim=1) for run in models], dim=1)
-    labels = torch.from_numpy(manifest.labels[test]).to(device)
-    return inference.score(embeddings, labels, manifest.is_query[test], manifest.is_gallery[test], spec.ks)
+    points, labels, searched = inference.searching(embeddings, manifest, manifest.indices("test"))
+    return retrieval.retrieval(points, labels, spec.ks, measures=retrieval.MEASURES, **searched)
 
 
-def with_folds(name: str) -> Protocol:
-    """A protocol whose runs hold out validation classes; ValueError when they hold out none."""
-    protocol = find(name)
+def with_folds(name: str) -> None:
+    """ValueError for a protocol whose runs hold out no validation classes."""
+    find(name)
     validating = [known for known, protocol in PROTOCOLS.items() if protocol.folds or "fold" in protocol.structure]
     if name not in validating:
         raise ValueError(
             f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of "
             f"{', '.join(validating)}"
         )
-    return protocol

@@ -2,10 +2,10 @@
 is trained twice and none is lost with a machine.
 
 A line of a run holds what tables need of it: the rows, the curve of its loss, its cost, and what made it. Its name,
-`run`, is a digest of its spec, images and first weights, not of code or machine. `version` is the version of the code
-that trained it, see `version_of`; older lines have `source` instead, a hash of that code. What was measured on its
-weights later is a line of its own. Every line ends with its own sha256, which finds accidents and not forgers. Files
-grow by whole lines only, so that pieces of a study from several machines merge as text.
+`run`, is a digest of its spec, images and first weights, not of code or machine. `version` is that of the code that
+trained it; older lines have `source` instead, a hash of that code. What was measured on its weights later is a line of
+its own. Every line ends with its own sha256, which finds accidents and not forgers. Files grow by whole lines only, so
+that pieces of a study from several machines merge as text.
 
 A line is valid if the present code is compatible with its version; any other is outdated: it is shown and marked, and
 no verdict rests on it. Profile quick has no store: it trains.
@@ -14,23 +14,35 @@ no verdict rests on it. Profile quick has no store: it trains.
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from experiments import variables
-from experiments.files import cache_root, explained, locked, quarantine, read_json, repository_root, write_text
+from experiments.files import atomic_write, cache_root, kept_folder, locked, read_json, repository_root
 from experiments.training import sources
 
 SUM = "sha256"
-STORE = "store"  # what is locked: one process at a time changes the files of a folder
 STRETCHES = 50  # of a curve
 _PARTICULAR = {"described", "labels", "cost", "made", SUM}  # what two lines of one run need not have in common
-PARTS = {None: "whole network", "head": "head"}  # what of a network is trained; a block begins the last ones
 Function = TypeVar("Function", bound=Callable)
+
+
+def once_per_state(read: Function) -> Function:
+    """A function of a file, or of a folder of the store, that is called again only where something there changed."""
+    known: dict[Path, tuple[list, Any]] = {}
+
+    @functools.wraps(read)
+    def reading(path: Path) -> Any:
+        there = [path] if path.is_file() else files(path)
+        state = [(file, (now := file.stat()).st_ino, now.st_mtime_ns, now.st_size) for file in there]
+        if path not in known or known[path][0] != state:
+            known[path] = state, read(path)
+        return known[path][1]
+
+    return cast(Function, reading)
 
 
 def folder() -> Path:
@@ -54,21 +66,14 @@ def digest(content: Any) -> str:
 
 def name_of(what: Mapping) -> str:
     """The name of a run from what its key is made of (`keys.identity_of`), without the code and the machine."""
-    return digest({"spec": asked_of(what), "data": what["data"], "weights": what["weights"]})[:24]
-
-
-def asked_of(what: Mapping) -> dict:
-    """The spec of a run without its threads, which are where it is trained."""
-    return {name: value for name, value in what["spec"].items() if name != "threads"}
-
-
-# --- versions of the code ---------------------------------------------------------------------------------------------
+    return digest({name: what[name] for name in ("spec", "data", "weights")})[:24]
 
 
 def kind(loss: str | None, algorithm: str, train_from: str | None) -> str:
     """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained. Kinds have
     versions of their own."""
-    return f"{loss or 'untrained'}, {algorithm}, {PARTS.get(train_from, 'last blocks')}"
+    part = {None: "whole network", "head": "head"}.get(train_from, "last blocks")
+    return f"{loss or 'untrained'}, {algorithm}, {part}"
 
 
 def kind_of(line: Mapping) -> str:
@@ -80,7 +85,7 @@ def versions(kind: str) -> dict[str, Any]:
     """What results/versions.json says of a kind of runs: `version`, that of the present code, `compatible`, those whose
     lines it takes, and `sources`, the versions of older lines by the hash of their code. 1 where it says nothing."""
     path = repository_root() / "results" / "versions.json"
-    known = _json_as(path, path.stat().st_mtime_ns) if path.is_file() else {}
+    known = committed(path) if path.is_file() else {}
     return known.get(kind, {"version": 1, "compatible": [1], "sources": {}})
 
 
@@ -89,50 +94,38 @@ def version_of(kind: str, code: int | str) -> int | None:
     return code if isinstance(code, int) else versions(kind)["sources"].get(code)
 
 
+def code_of(line: Mapping) -> int | str:
+    return line.get("version") or line["source"]
+
+
 def is_valid(line: Mapping) -> bool:
     """Whether a table may rest on a line of a run: the present code is compatible with the one that trained it."""
-    return is_compatible(kind_of(line), line.get("version", line.get("source")))
+    return is_compatible(kind_of(line), code_of(line))
 
 
 def is_compatible(kind: str, code: int | str) -> bool:
     return version_of(kind, code) in versions(kind)["compatible"]
 
 
-@functools.lru_cache(8)
-def _json_as(path: Path, written: int) -> dict[str, Any]:
+@once_per_state
+def committed(path: Path) -> dict[str, Any]:
+    """What a committed JSON file holds; ValueError names one that is damaged."""
     return read_json(path, "take it from git")
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
-def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) -> Any:
-    """Add a line to a file of the store, whole and flushed to the disk. Half a line of a killed process goes.
-
-    unless: asked while no other process writes; what it finds, if it does, is returned, and nothing is added.
-
-    Raises what `files.explained` does.
-    """
-    with locked(file.with_name(STORE)), explained(file), file.open("a+b") as opened:
+def append(file: Path, content: Mapping, unless: Callable[[], Any] = lambda: None) -> Any:
+    """Add a line to a file of the store, whole and flushed to the disk; raises what `files.explained` does. unless:
+    asked while no other process writes; what it finds, if it does, is returned, and nothing is added."""
+    with locked(file.with_name("store")):
         if (there_already := unless()) is not None:
             return there_already
-        opened.seek(0)
-        there = opened.read()
-        whole = there[: there.rfind(b"\n") + 1]
-        last = there[len(whole) :] + b"\n" if _content(there[len(whole) :]) else b""  # an editor took its end
-        opened.truncate(len(whole))
-        try:
-            opened.write(last + _text(content).encode())
-            opened.flush()
-            os.fsync(opened.fileno())
-        except OSError:
-            opened.truncate(len(whole))
-            raise
+        there = file.read_bytes() if file.exists() else b""
+        half = there.rpartition(b"\n")[2]  # whole where an editor took its end, else of a killed process
+        kept = there + b"\n" if _content(half) else there.removesuffix(half)
+        line = json.dumps(summed(content), separators=(",", ":")) + "\n"
+        with atomic_write(file) as temporary:
+            temporary.write_bytes(kept + line.encode())
     return None
-
-
-def _text(content: dict) -> str:
-    return json.dumps(summed(content), separators=(",", ":")) + "\n"
 
 
 def summed(content: Mapping) -> dict:
@@ -151,15 +144,10 @@ def _content(line: bytes) -> dict | None:
         return None
 
 
+@once_per_state
 def lines(file: Path) -> list[dict]:
-    """What the lines of a file hold; the last one does not count before it is whole.
-
-    Raises:
-        ValueError: a line is not as it was written; names file and line.
-    """
-    state = _state(file)
-    if _parsed.get(file, ((), []))[0] == state:
-        return _parsed[file][1]
+    """What the lines of a file hold; the last one does not count before it is whole. ValueError names the file and the
+    line that is not as it was written."""
     contents: list[dict] = []
     *whole, last = file.read_bytes().split(b"\n")
     for line in [*whole, last] if _content(last) else whole:
@@ -170,55 +158,51 @@ def lines(file: Path) -> list[dict]:
                 "its run is trained again"
             )
         contents.append(content)
-    _parsed[file] = state, contents
     return contents
-
-
-_parsed: dict[Path, tuple[tuple, list[dict]]] = {}  # files as they were read last
-
-
-def _state(file: Path) -> tuple[int, int]:
-    return file.stat().st_mtime_ns, file.stat().st_size
 
 
 def of_runs(runs_folder: Path) -> dict[str, list[dict]]:
     """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out.
 
-    Raises:
-        ValueError: a line was edited, or two lines of one run, of one version and from machines that round alike differ
-            in more than what machines and costs they had; names both.
-    """
-    return _of_runs(runs_folder, _states(runs_folder))
+    ValueError names a line that was edited, and two of one run, of one version and from machines that round alike, that
+    differ in more than what machines and costs they had, or of one measurement that differ in value."""
+    return _by_name(runs_folder)[0]
 
 
-@functools.lru_cache(maxsize=4)
-def _of_runs(runs_folder: Path, states: tuple) -> dict[str, list[dict]]:
-    by_name: dict[str, list[dict]] = {}
-    where: dict[int, str] = {}
+def measured_under(file: Path, key: str) -> dict | None:
+    """The line of a measurement in any file beside this one, by what it is kept under. Raises as `of_runs`."""
+    return _by_name(file.parent)[1].get(key)
+
+
+@once_per_state
+def _by_name(runs_folder: Path) -> tuple[dict[str, list[dict]], dict[str, dict]]:
+    of_run: dict[str, list[dict]] = {}
+    of_measurement: dict[str, dict] = {}
+    trained: dict[tuple, tuple[dict, str]] = {}
     for file in files(runs_folder):
         for number, line in enumerate(lines(file), start=1):
-            if "run" not in line:
-                continue
-            known, place = by_name.setdefault(line["run"], []), f"{file}, line {number}"
-            twin = next((other for other in known if _trained_by(other) == _trained_by(line)), None)
-            if twin is None:
-                known.append(line)
-                where[id(line)] = place
-            elif any(twin.get(name) != line.get(name) for name in (twin.keys() | line.keys()) - _PARTICULAR):
-                raise ValueError(
-                    f"{where[id(twin)]} and {place} have different rows of run {line['run']} ({line['described']}): "
-                    "remove one of them, and what was measured on it"
-                )
-    return by_name
+            place = f"{file}, line {number}"
+            if "run" in line:
+                twin, there = trained.setdefault((line["run"], *environment(line), code_of(line)), (line, place))
+                if twin is line:
+                    of_run.setdefault(line["run"], []).append(line)
+                elif any(twin.get(name) != line.get(name) for name in (twin.keys() | line.keys()) - _PARTICULAR):
+                    raise ValueError(
+                        f"{there} and {place} have different rows of run {line['run']} ({line['described']}): remove "
+                        "one of them, and what was measured on it"
+                    )
+            elif asked := asked_by(line):
+                known = of_measurement.setdefault(kept_under(asked, line["of"]), line)
+                if known["value"] != line["value"]:
+                    raise ValueError(
+                        f"{place} has another value of {line['described']} than an earlier line: remove one"
+                    )
+    return of_run, of_measurement
 
 
 def environment(line: Mapping) -> tuple[str, str]:
     """Device and numerics fingerprint of the machine that trained a line: only runs that share both are compared."""
     return line["made"]["device"], line["made"]["rounding"]
-
-
-def _trained_by(line: Mapping) -> tuple:
-    return (*environment(line), line.get("version", line.get("source")))
 
 
 def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]]:
@@ -228,12 +212,11 @@ def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]
     there = of_runs(runs_folder)
     every = {name: there[name] for name in names if name in there}
     valid = {name: [line for line in known if is_valid(line)] for name, known in every.items()}
-    if any(len(known) > 1 for known in valid.values()):
-        for one in dict.fromkeys(environment(line) for known in valid.values() for line in reversed(known)):
-            own = {name: [line for line in known if environment(line) == one] for name, known in valid.items()}
-            if all(own.values()):
-                valid = own
-                break
+    for one in dict.fromkeys(environment(line) for known in valid.values() for line in reversed(known)):
+        own = {name: [line for line in known if environment(line) == one] for name, known in valid.items()}
+        if all(own.values()):
+            valid = own
+            break
     return {name: (valid[name][-1], False) if valid[name] else (known[-1], True) for name, known in every.items()}
 
 
@@ -241,13 +224,6 @@ def mark(line: Mapping) -> str:
     """By what measurements name the line of a run that they were made on: the hash of the code that trained it or, of
     a line with a version, its own sha256."""
     return line.get("source") or line[SUM]
-
-
-def _states(runs_folder: Path) -> tuple:
-    return tuple((file, *_state(file)) for file in files(runs_folder))
-
-
-# --- what is measured on a finished run -------------------------------------------------------------------------------
 
 
 class NotMeasured(Exception):
@@ -267,15 +243,13 @@ def measurement(name: str, version: int = 1) -> Callable[[Function], Function]:
 
 def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     """function(*models, **options), made once: kept in the store of the first model, or in the cache if that has none.
-
-    function: a function of a module, whose value is plain data as JSON has it, see `measurement`.
-    """
+    function: of a module, whose value is plain data as JSON has it, see `measurement`."""
     name, version = vars(function).get("measurement", (f"{function.__module__}.{function.__qualname__}", 1))
     file = models[0].record
     if file is None:
         code = sources.bytes_hash(sources.EVERYTHING)
         return cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
-    asked, of = [name, options, version], [[model.name, model.mark] for model in models]
+    asked, of = [name, options, version], [[model.name, mark(model.line)] for model in models]
     key = kept_under(asked, of)
     known, described = measured_under(file, key), f"{name} of {models[0].described}"
     if known is None and any(model.measured_only for model in models):
@@ -298,40 +272,19 @@ def asked_by(line: Mapping) -> list | None:
     its code, which results/measures.json translates; None where that does not know them."""
     name, options, version = line.get("asked", (None, {}, 0))
     if isinstance(version, str):
-        path = repository_root() / "results" / "measures.json"
-        name, version = _json_as(path, path.stat().st_mtime_ns).get(name, {}).get(version, (None, 0))
+        known = committed(repository_root() / "results" / "measures.json")
+        name, version = known.get(name, {}).get(version, (None, 0))
     return [name, options, version] if name else None
-
-
-def measured_under(file: Path, key: str) -> dict | None:
-    """The line of a measurement in any file beside this one."""
-    return _of_measurements(file.parent, _states(file.parent)).get(key)
-
-
-@functools.lru_cache(maxsize=4)
-def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
-    """The lines of measurements by what they are kept under; ValueError where two of them differ, by name."""
-    by_key: dict[str, dict] = {}
-    for file in files(runs_folder):
-        for number, line in enumerate(lines(file), start=1):
-            if "derived" in line and (asked := asked_by(line)):
-                known = by_key.setdefault(kept_under(asked, line["of"]), line)
-                if known["value"] != line["value"]:
-                    where = f"{file}, line {number} has another value of {line['described']}"
-                    raise ValueError(f"{where} than an earlier line: remove one")
-    return by_key
 
 
 def cached(key: list, build: Callable[[], Any]) -> Any:
     """The plain data that `build()` returns, kept in the cache under a key that is plain data too."""
-    path = cache_root() / "derived" / f"{digest(key)[:24]}.json"
-    if path.exists():
-        if known := _content(path.read_bytes()):
-            return known["value"]
-        quarantine(path, "its sha256 is not the one that it holds")
-    value = json.loads(json.dumps(build()))  # as it will be read
-    write_text(path, _text({"value": value}))
-    return value
+
+    def write(made: Path) -> None:
+        (made / "value.json").write_text(json.dumps(build()), encoding="utf8")
+
+    place = kept_folder(cache_root() / "derived" / digest(key)[:24], write)
+    return json.loads((place / "value.json").read_text(encoding="utf8"))
 
 
 def curve(losses: np.ndarray) -> list[list[float]]:

@@ -1,33 +1,36 @@
-"""RunSpec -> RunResult, trained once: what neither the record (records.py) nor the cache (cache.py) has is trained.
+"""RunSpec -> RunResult, trained once: what neither the record (records.py) nor the cache has is trained. A run on
+record is not trained again on whatever machine; its weights are, once they are asked for.
 
-A run on record is not trained again on whatever machine; its weights are, once they are asked for.
+The cache has a folder per key, with rows, curves, embeddings and weights. It is put there by a single rename, so an
+interrupted run leaves nothing behind and two processes that train one spec at once cannot disturb each other. Whenever
+it is read, the sha256 of its files is compared, and its key with what it says it was made of.
 """
 
 import dataclasses
 import functools
+import json
 import sys
 import traceback
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dmlrepro import retrieval
 from experiments import progress, variables
 from experiments.datasets import manifests
-from experiments.files import cache_root
+from experiments.files import atomic_write, cache_root, is_sound, quarantine, temporary_folder, write_checksums
 from experiments.networks import backbones
-from experiments.training import batches, cache, inference, keys, loop, records, scheduling
+from experiments.training import batches, inference, keys, loop, records, scheduling, sources
 from experiments.training.device import repeatable
 from experiments.training.loop import monitored
 from experiments.training.spec import LABELS, RunSpec
 
-Key = TypeVar("Key", bound=Hashable)
 OWN_LOSS = "own.OwnLoss"  # a loss of the reader's own, see own_loss.py
 
 
@@ -38,14 +41,14 @@ class RunResult:
 
     spec: RunSpec
     key: str
-    place: Path | None  # its folder in the cache; None if the record had it
+    name: str  # what it is, whatever code trained it on whatever machine, see records.py
+    version: int | None  # of the code that trained it, see `records.version_of`
     dataset: str  # the manifest's name, e.g. "cub-subset"
     rows: list[dict]
     cost: dict[str, float]
     made: dict  # what made it: commit, device, rounding, versions, machine, and the weights that it started from
-    from_cache: bool
-    name: str  # what it is, whatever code trained it on whatever machine, see records.py
-    version: int | None  # of the code that trained it, see `records.version_of`
+    place: Path | None = None  # its folder in the cache; None if the record had it
+    from_cache: bool = True
     record: Path | None = None  # the file that it is stored in
     line: Mapping | None = None  # its line there
     stale: bool = False  # the present code is not compatible with that version
@@ -53,12 +56,8 @@ class RunResult:
 
     @functools.cached_property
     def folder(self) -> Path:
-        """Where its tensors lie.
-
-        Raises:
-            ValueError: it is outdated, so that other weights would come of it now.
-            NotMeasured: its weights may not be asked for, or DMLREPRO_TRAIN=0 forbids training it again.
-        """
+        """Where its tensors lie. ValueError: it is outdated, so that other weights would come of it now; NotMeasured:
+        its weights may not be asked for, or DMLREPRO_TRAIN=0 forbids training it again."""
         if self.measured_only:
             raise records.NotMeasured
         if self.place is not None:
@@ -68,9 +67,9 @@ class RunResult:
                 f"{self.described}: it was trained by version {self.version} of its code, which is outdated, and its "
                 "weights are not at hand; `python -m experiments train --rerun` trains it anew"
             )
-        if not variables.trains() and cache.stored(keys.key_of(self.spec)) is None:
-            raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
-        if cache.stored(keys.key_of(self.spec)) is None:
+        if cached(keys.key_of(self.spec)) is None:
+            if not variables.trains():
+                raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
             print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
         return run(self.spec).folder
 
@@ -87,10 +86,8 @@ class RunResult:
 
     @functools.cached_property
     def arrays(self) -> dict[str, Tensor]:
-        """`losses` (steps,) and `embeddings` (N, D), raw embeddings of the test images.
-
-        With an algorithm of several terms or networks also `losses <term>` and `embeddings <network>`.
-        """
+        """`losses` (steps,) and `embeddings` (N, D), raw embeddings of the test images; with an algorithm of several
+        terms or networks also `losses <term>` and `embeddings <network>`."""
         return load_file(self.folder / "arrays.safetensors")
 
     @functools.cached_property
@@ -98,10 +95,6 @@ class RunResult:
         """Steps and losses (2, n) of up to `records.STRETCHES` equal stretches of the run."""
         kept = self.line["curve"] if self.line else records.curve(self.losses.numpy())
         return torch.tensor(kept).T
-
-    @property
-    def mark(self) -> str:
-        return records.mark(self.line or {})
 
     @property
     def correct_per_class(self) -> list[list[int]] | None:
@@ -123,18 +116,11 @@ class RunResult:
 
     def network(self, name: str = "network", manifest: manifests.Manifest | None = None) -> backbones.EmbeddingNet:
         """The trained network, or another one that the algorithm saved under a name, in evaluation mode on the CPU.
-
-        manifest: its images, where they are at hand.
-        """
+        manifest: its images, where they are at hand."""
         network = inference.build_network(self.spec, manifest or batches.load_dataset(self.spec))
         below = network.state_dict() if self.spec.train_from else {}  # of a tail only what was trained is saved
         network.load_state_dict(below | load_file(self.folder / f"{name}.safetensors"))
         return network.eval()
-
-
-def as_measured(run: RunResult) -> RunResult:
-    """The same run, of which nothing can be asked but what was measured on it."""
-    return dataclasses.replace(run, measured_only=True)
 
 
 def run(spec: RunSpec) -> RunResult:
@@ -152,90 +138,79 @@ def run_all(
     """Results in the order of the specs; what neither record nor cache has is trained, each distinct spec once.
 
     jobs: how many runs that ask for one thread are trained side by side; None: one on CUDA, else one per core that this
-    process may use. Other runs follow one after the other.
-
+        process may use. Other runs follow one after the other.
     record: the file that finished runs are added to, one by one (`records.file_of`); a run that any file beside it has
-    is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its methods.
-    None: no record is read or written. A reader's own images and losses are never recorded.
-
+        is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its
+        methods. None: no record is read or written. A reader's own images and losses are never recorded.
     measure: called with each run before it is recorded, so that what tables need of its weights is on record by then. A
-    run that the record of another study has is trained again where something is asked that was not measured on it.
-
+        run that another study recorded is trained again where something is asked that was not measured on it.
     rerun: what the store has is trained too, and appended; earlier lines stay.
 
     A run that fails does not stop the others: they are trained and stored, then one error lists the failures. It has
-    the type of the first that is no divergence; FloatingPointError where all diverged.
-
-    Raises:
-        FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
+    the type of the first that is no divergence; FloatingPointError where all diverged. FullDisk ends all at once.
     """
     every = [(keys.of_identity(identity), identity, spec) for spec, identity in zip(specs, _identities(specs))]
     identities = {key: identity for key, identity, _ in every}
     of_key = {key: spec for key, _, spec in reversed(every)}  # of equal ones the first
     theirs = {key for key, spec in of_key.items() if manifests.is_own(spec.dataset) or spec.loss == OWN_LOSS}
-    files = {key: record for key in of_key if record and key not in theirs}
-    served = {} if rerun else _recorded(identities, files)
-    of_record = {key: _on_record(key, of_key[key], *served[key], files[key]) for key in served}
-    unmeasured = {key for key, run in of_record.items() if not run.stale and _asks_for_weights(measure, run)}
+    storable = {key: identity for key, identity in identities.items() if record and key not in theirs}
+    served = {} if rerun else _recorded(storable, record)
+    results = {key: _finished(key, of_key[key], *line, record=record) for key, line in served.items()}
+    unmeasured = {key for key, run in results.items() if not run.stale and _asks_for_weights(measure, run)}
     wanted = [key for key in identities if key not in served or key in unmeasured]
-    cached = {key: entry for key in wanted if (entry := cache.stored(key))}
-    missing = {key: (identities[key], of_key[key]) for key in wanted if key not in cached}
-    if files:
-        missing = dict(sorted(missing.items(), key=lambda item: item[1][1].seed))
+    there = {key: entry for key in wanted if (entry := cached(key))}
+    missing = [key for key in wanted if key not in there]
+    if storable:
+        missing.sort(key=lambda key: of_key[key].seed)
 
     def keep(key: str) -> None:
-        cached[key] = cached.get(key) or cache.read(key)
+        place, content = folder_of(key), there.get(key) or cached(key)
+        if content is None:
+            raise OSError(f"run {key} was trained and cannot be read again; check the disk of {cache_root()}")
+        there[key] = content
         if key in unmeasured:
-            measure(dataclasses.replace(of_record[key], place=cached[key][0]))
-        elif key in files:
-            known = _recorded({key: identities[key]}, files).get(key)
+            measure(dataclasses.replace(results[key], place=place))
+        elif key in storable and record:
+            known = _recorded({key: identities[key]}, record).get(key)
             if known and not known[1] and not rerun:
                 return  # another process was faster
-            finished = _stored(key, of_key[key], cached[key], False, files[key])
-            line = _line_of(identities[key], finished)
-            measure(dataclasses.replace(finished, line=line))
-            records.append(files[key], line)
+            line = _with_curves(_line_of(of_key[key], content), of_key[key], place)
+            measure(_finished(key, of_key[key], line, place=place, record=record))
+            records.append(record, line)
 
-    failures = {key: error for key in cached.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
+    failures = {key: error for key in there.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
     # not all at once into a GPU's memory, unless told to
     small = [key for key in missing if of_key[key].threads == 1 and (jobs or not torch.cuda.is_available())]
     workers = scheduling.workers_for(jobs, len(small))
-    small = small if workers > 1 else []
-    parallel = {key: functools.partial(train_into_cache, *missing[key]) for key in small}
-    alone = {
-        key: functools.partial(train_into_cache, *entry, named(entry[1]))
-        for key, entry in missing.items()
-        if key not in parallel
-    }
+    tasks = {key: functools.partial(train_into_cache, identities[key], of_key[key]) for key in missing}
+    parallel = {key: tasks[key] for key in small} if workers > 1 else {}
+    alone = {key: functools.partial(tasks[key], named(of_key[key])) for key in missing if key not in parallel}
     failures |= scheduling.do_all(parallel, alone, workers, keep, progress.reporter("runs trained", len(missing)))
     tried = {key: of_key[key] for key in identities if key in missing or key in failures}
     if failures and len(tried) == 1:
         raise next(iter(failures.values()))
     if failures:
         raise _failed(tried, failures) from next(iter(failures.values()))
-    new = _recorded(identities, {key: file for key, file in files.items() if key not in served})
-    return [
-        dataclasses.replace(of_record[key], spec=spec, from_cache=key not in missing)
-        if key in served
-        else _stored(key, spec, cached[key], key not in missing, files.get(key), new[key][0] if key in new else None)
-        for key, _, spec in every
-    ]
+    new = _recorded({key: identity for key, identity in storable.items() if key not in served}, record)
+    for key in (key for key in identities if key not in served):
+        line, stale = new.get(key) or (_line_of(of_key[key], there[key]), False)
+        file = record if key in storable else None
+        results[key] = _finished(key, of_key[key], line, stale, place=folder_of(key), record=file)
+    return [dataclasses.replace(results[key], spec=spec, from_cache=key not in missing) for key, _, spec in every]
 
 
 def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
-    """Train a run if the cache does not have it; described: what a log calls it, None: no log.
-
-    identity: of `keys.identity_of`, from the process that asked for the run: this one may see other threads.
-    """
+    """Train a run if the cache does not have it; described: what a log calls it, None: no log. identity: of
+    `keys.identity_of`, from the process that asked for the run: this one may see other threads."""
     key, threads = keys.of_identity(identity), torch.get_num_threads()
-    if cache.folder_of(key).exists():  # another process was faster
+    if folder_of(key).exists():  # another process was faster
         return
     checkpoint = cache_root() / "checkpoints" / f"{key}.pt"
     torch.set_num_threads(spec.threads or threads)
     try:
         with repeatable(), torch.enable_grad():  # a run may be asked for where nothing else needs gradients
             outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
-        cache.store(identity, spec, outcome)
+        _store(identity, spec, outcome)
         checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
     except (RuntimeError, MemoryError) as error:  # on CPUs torch's allocator says it in words
         if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
@@ -250,10 +225,51 @@ def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | 
         torch.set_num_threads(threads)
 
 
+def folder_of(key: str) -> Path:
+    return cache_root() / "runs" / key
+
+
+def _store(identity: dict[str, dict], spec: RunSpec, outcome: loop.Outcome) -> None:
+    """Put what the training loop made of a spec into the cache."""
+    with atomic_write(folder_of(keys.of_identity(identity))) as folder:
+        folder.mkdir()
+        curves = {"losses": outcome.losses} | {f"losses {name}": values for name, values in outcome.terms.items()}
+        embeddings = {f"embeddings {name}".rstrip(): values for name, values in outcome.embeddings.items()}
+        for name, tensors in (outcome.states | {"arrays": curves | embeddings}).items():
+            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / f"{name}.safetensors")
+        content = identity | {
+            "dataset": batches.load_dataset(spec).name,
+            "rows": outcome.rows,
+            "cost": outcome.cost,
+            "made": sources.checkout() | {"device": keys.device_name(), "rounding": keys.rounding()},
+        }
+        (folder / "result.json").write_text(json.dumps(content, indent=1), encoding="utf8")
+        write_checksums(folder)
+
+
+def cached(key: str) -> dict | None:
+    """What the cache says of a run; None where it has none. What is damaged is set aside."""
+    if not is_sound(folder := folder_of(key)):
+        return None
+    content = json.loads((folder / "result.json").read_text(encoding="utf8"))
+    if keys.of_identity(content) == key:
+        return content
+    quarantine(folder, "its spec, data, weights, code or versions are not those of its key")
+    return None
+
+
+def forget(specs: Iterable[RunSpec]) -> None:
+    """Remove the runs of these specs that are in the cache: those of a search are wanted for their scores only."""
+    for folder in {folder_of(keys.key_of(spec)) for spec in specs}:
+        if folder.exists():
+            with temporary_folder(folder.parent) as discarded:
+                folder.rename(discarded / folder.name)  # whole or not at all, also if interrupted
+
+
 def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> bool:
     """Whether `measure` asks something of a run of the record that was not measured on it yet."""
     try:
-        measure(as_measured(run))
+        measure(dataclasses.replace(run, measured_only=True))
     except records.NotMeasured:
         return True
     return False
@@ -261,9 +277,8 @@ def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> b
 
 def environments(specs: Sequence[RunSpec], file: Path) -> list[tuple[str, str] | None]:
     """Of each spec, the device and the numerics fingerprint of its line in the store; None where it has none."""
-    identities = dict(enumerate(_identities(specs)))
-    there = _recorded(identities, dict.fromkeys(identities, file))
-    return [records.environment(there[number][0]) if number in there else None for number in identities]
+    there = _recorded(dict(enumerate(_identities(specs))), file)
+    return [records.environment(there[number][0]) if number in there else None for number in range(len(specs))]
 
 
 def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
@@ -272,75 +287,53 @@ def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
     return [keys.identity_of(spec, digests) for spec in specs]
 
 
-def _recorded(identities: Mapping[Key, dict[str, dict]], files: Mapping[Key, Path]) -> dict[Key, tuple[dict, bool]]:
-    """The lines of runs, and whether each is outdated, by key; without those that the store does not have."""
-    names = {key: records.name_of(identity["what"]) for key, identity in identities.items() if key in files}
-    found: dict[str, tuple[dict, bool]] = {}
-    for folder in dict.fromkeys(files[key].parent for key in names):
-        found |= records.find(folder, [*dict.fromkeys(names.values())])
+def _recorded(identities: Mapping[Any, dict[str, dict]], file: Path | None) -> dict[Any, tuple[dict, bool]]:
+    """The lines of runs in any file beside this one, and whether each is outdated; without those that it has not."""
+    names = {key: records.name_of(identity["what"]) for key, identity in identities.items()}
+    found = records.find(file.parent, [*dict.fromkeys(names.values())]) if file else {}
     return {key: found[name] for key, name in names.items() if name in found}
 
 
-def _stored(
-    key: str, spec: RunSpec, there: tuple, from_cache: bool, record: Path | None, line: Mapping | None = None
-) -> RunResult:
-    """A run of the cache; line: that of the record, where it has one."""
-    folder, content = there
-    what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
-    made = content["made"] | where | {"weights": what["weights"]}
-    numbers = (content["dataset"], content["rows"], content["cost"], made)
-    kind = records.kind(spec.loss, spec.algorithm, spec.train_from)
-    version = records.versions(kind)["version"]  # of the present code
-    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), version, record, line)
-
-
-def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:
+def _finished(key: str, spec: RunSpec, line: Mapping, stale: bool = False, **where: Any) -> RunResult:
+    """A run from its line: that of the store, or `_line_of` what the cache has."""
+    version = records.version_of(records.kind_of(line), records.code_of(line))
     numbers = (line["dataset"], line["rows"], line["cost"], line["made"])
-    version = records.version_of(records.kind_of(line), line.get("version", line.get("source")))
-    return RunResult(spec, key, None, *numbers, True, line["run"], version, file, line, stale)
+    kept = line if records.SUM in line else None
+    return RunResult(spec, key, line["run"], version, *numbers, line=kept, stale=stale, **where)
 
 
-def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
-    what, manifest = identity["what"], batches.load_dataset(run.spec)
-    tested = () if run.spec.fold is not None else per_class(run.embeddings, manifest, manifest.indices("test"))
-    line = {
-        "run": run.name,
-        "described": run.described,
-        "labels": {name: getattr(run.spec, name) for name in LABELS},
-        "spec": records.asked_of(what),
-        "data": what["data"],
-        "weights": what["weights"],
-        "version": run.version,
-        "dataset": run.dataset,
-        "rows": run.rows,
-        "per_class": [*tested],
-        "curve": records.curve(run.losses.numpy()) if "losses" in run.arrays else [],
-        "cost": run.cost,
-        "made": run.made,
-    }
-    return records.summed(line)
+def _line_of(spec: RunSpec, content: Mapping) -> dict:
+    """The line of a run from what the cache says of it, but for what its arrays tell."""
+    what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
+    labels = {name: getattr(spec, name) for name in LABELS}
+    line = {"run": records.name_of(what), "described": named(spec), "labels": labels}
+    line |= {name: what[name] for name in ("spec", "data", "weights")}
+    line |= {"version": records.versions(records.kind_of(line))["version"]}  # of the present code
+    line |= {name: content[name] for name in ("dataset", "rows", "cost")}
+    return line | {"made": content["made"] | where | {"weights": what["weights"]}}
+
+
+def _with_curves(line: dict, spec: RunSpec, place: Path) -> dict:
+    """A line with its sha256, with the scores of each test class and the curve of the loss."""
+    arrays, manifest = load_file(place / "arrays.safetensors"), batches.load_dataset(spec)
+    tested = [] if spec.fold is not None else per_class(arrays["embeddings"], manifest, manifest.indices("test"))
+    return records.summed(line | {"per_class": tested, "curve": records.curve(arrays["losses"].numpy())})
 
 
 def per_class(
     embeddings: Tensor, manifest: manifests.Manifest, indices: np.ndarray, among_all: bool = False
 ) -> list[list[float]]:
     """[class, queries, how many of them find their class first, their mean MAP@R] of each class of some images, whose
-    embeddings (N, D) are given; queries without a relevant image are left out. among_all: each image searches all
-    others, whatever the manifest says of queries and gallery."""
-    labels, query, gallery = manifest.labels[indices], manifest.is_query[indices], manifest.is_gallery[indices]
-    if among_all:
-        query = gallery = np.ones(len(indices), bool)
-    searched: dict[str, Any] = {}
-    if not (query & gallery).all():  # else the images search each other, each left out of its own list
-        searched = {"gallery": embeddings[torch.from_numpy(gallery)], "gallery_labels": labels[gallery]}
-    points = embeddings[torch.from_numpy(query)]
-    scores = retrieval.retrieval_per_query(points, labels[query], (1,), measures=("MAP@R",), **searched)
+    embeddings (N, D) are given; queries without a relevant image are left out. among_all: as in `inference.searching`.
+    """
+    points, labels, searched = inference.searching(embeddings, manifest, indices, among_all)
+    scores = retrieval.retrieval_per_query(points, labels, (1,), measures=("MAP@R",), **searched)
     rows = []
-    for class_id in np.unique(labels[query]):
-        own = torch.from_numpy(labels[query] == class_id) & (scores["relevant"] > 0)
+    for class_id in labels.unique().tolist():
+        own = (labels == class_id) & (scores["relevant"] > 0)
         if queries := int(own.sum()):
             first, precision = scores["R@1"][own].sum().item(), scores["MAP@R"][own].mean().item()
-            rows.append([int(class_id), queries, int(first), float(f"{precision:.8g}")])
+            rows.append([class_id, queries, int(first), float(f"{precision:.8g}")])
     return rows
 
 

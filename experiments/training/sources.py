@@ -18,12 +18,8 @@ LIBRARY = PACKAGE.with_name("dmlrepro")
 NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
 # what images, and what enters the trained part of a network, are made with
 IMAGES = tuple(PACKAGE / name for name in ("datasets", "networks", "training/activations.py", "training/batches.py"))
-# what trains a run imports nothing else
-TRAINING = (
-    LIBRARY,
-    *IMAGES,
-    *(PACKAGE / name for name in ("training", "checks.py", "files.py", "progress.py", "variables.py")),
-)
+FURTHER = ("training", "checks.py", "files.py", "progress.py", "variables.py")
+TRAINING = (LIBRARY, *IMAGES, *(PACKAGE / name for name in FURTHER))  # what trains a run imports nothing else
 EVERYTHING = (LIBRARY, PACKAGE)
 
 

@@ -36,7 +36,8 @@ def finished(dataset, seed, **changes):
     """A run with random embeddings, scored as training scores them."""
     spec = SPEC.replace(seed=seed, **changes)
     embeddings = torch.randn(len(LABELS), 4, generator=torch.Generator().manual_seed(10 * seed + (spec.fold or 0)))
-    scores = inference.score(embeddings, torch.from_numpy(LABELS), dataset.is_query, dataset.is_gallery, (1,))
+    points, labels, searched = inference.searching(embeddings, dataset, dataset.indices("test"))
+    scores = retrieval.retrieval(points, labels, (1,), measures=retrieval.MEASURES, **searched)
     selections = ("last", "val_best") if spec.restore_best else ("last",)
     rows = [{"selection": s, "step": 1, "metric": name, "value": v} for s in selections for name, v in scores.items()]
     key = f"run-{seed}-{changes}"

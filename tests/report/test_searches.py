@@ -132,7 +132,7 @@ def saved(given, methods_of=("PFML",)):
     rows = [row | {"method": method, "value": 50.0, "seed": seed} for method in methods_of for seed in range(2)]
     made = {"device": "CPU", "rounding": "as one"}
     finished = [
-        runs.RunResult(spec, str(spec.seed), None, "glyphs", [], {"seconds": 1.0}, made, False, "", "")
+        runs.RunResult(spec, str(spec.seed), "", 1, "glyphs", [], {"seconds": 1.0}, made, from_cache=False)
         for spec in specs("10", "PFML")
     ]
     return saving.save(results.frame(rows), given, runs=finished)

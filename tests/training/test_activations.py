@@ -123,7 +123,7 @@ def test_views_do_not_depend_on_the_seed_so_that_seeds_share_them(tmp_path, monk
 
     def kept(**changes):
         cut(spec.replace(**changes))
-        return len(list(activations.folder().glob("*/array.npy")))
+        return len(list((tmp_path / "activations").glob("*/array.npy")))
 
     assert kept() == 9  # eight crops and the centre
     assert kept(seed=1, lr=1.0, loss="baselines.triplet", label_noise=0.2) == 9

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny import TINY
 
+from dmlrepro import retrieval
 from experiments.training import batches, inference, loop
 from experiments.training.spec import RunSpec
 
@@ -24,20 +25,23 @@ def test_images_and_heads_that_do_not_fit_are_refused():
 def test_embeddings_that_are_not_finite_have_no_scores(monkeypatch):
     embeddings = torch.tensor([[1.0, 0.0], [0.0, float("nan")]])
     monkeypatch.setattr(inference, "embed", lambda network, images, **how: embeddings)
-    task = SimpleNamespace(test_batches=lambda indices: [], manifest=SimpleNamespace(labelled=False))
-    everything = task, torch.nn.Linear(1, 1), np.arange(2), np.ones(2, bool), np.ones(2, bool)
+    task = SimpleNamespace(test_batches=lambda indices: [], manifest=SimpleNamespace(labelled=False), spec=TINY)
+    vars(task).update(validation=(), test=np.arange(2))
+    everything = task, {"": torch.nn.Linear(1, 1)}, 0
     with pytest.raises(FloatingPointError, match="not finite; lower lr or loss_lr"):
-        inference.retrieve(*everything)
+        inference.evaluate(*everything)
     embeddings[1, 1] = 1.0
-    assert inference.retrieve(*everything)[0] == {}
+    assert inference.evaluate(*everything)[0] == []
 
 
 def test_an_image_that_could_find_itself_is_refused():
-    embeddings, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
     query, gallery = np.array([1, 0, 1, 0], bool), np.array([0, 1, 0, 1], bool)
-    assert inference.score(embeddings, labels, query, gallery, (1,))["R@1"] == 0.5  # equal distances: the first of them
+    manifest = SimpleNamespace(labels=np.array([0, 0, 1, 1]), is_query=query, is_gallery=gallery)
+    points, labels, searched = inference.searching(torch.eye(4), manifest, np.arange(4))
+    assert retrieval.retrieval(points, labels, (1,), **searched)["R@1"] == 0.5  # equal distances: the first of them
+    manifest.is_query = ~gallery | gallery
     with pytest.raises(ValueError, match="equal or disjoint"):
-        inference.score(embeddings, labels, query, ~gallery | gallery, (1,))
+        inference.searching(torch.eye(4), manifest, np.arange(4))
 
 
 @pytest.mark.parametrize("kind", ["pca", "whitened"])

@@ -52,7 +52,7 @@ def outdated(finished, machine, monkeypatch):
 def rewrite(file, changed):
     """Put what `changed` makes of each line of a file in its place; None: it goes."""
     kept = [new for line in records.lines(file) if (new := changed(line)) is not None]
-    file.write_text("".join(map(records._text, kept)))
+    file.write_text("".join(json.dumps(records.summed(line)) + "\n" for line in kept))
 
 
 def no_training(monkeypatch):
@@ -235,7 +235,7 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
     for name in ("12", "20", "41", "50"):
         study = catalogue.find(name)
         for spec in study.specs_untrained(study.configured({"profile": "paper"})):
-            kept = {name: value for name, value in spec.as_dict().items() if not keys._is_nothing(value)}
+            kept = {name: value for name, value in spec.as_dict().items() if keys.is_asked(value)}
             labels = {name: getattr(spec, name) for name in LABELS}
             line = {"spec": kept, "labels": labels, "made": {"threads": spec.threads or 0}}
             assert json.dumps(checking.spec_of(json.loads(json.dumps(line))).as_dict()) == json.dumps(spec.as_dict())
@@ -300,7 +300,9 @@ def test_a_line_without_a_version_has_that_of_its_source(finished, machine, file
     assert all(run.stale for run in runs.run_all(SEEDS, record=file))
     known = {"version": 3, "compatible": [2, 3], "sources": {"ab": 2}}
     monkeypatch.setattr(records, "versions", lambda kind: known)
-    assert [(run.stale, run.version, run.mark) for run in runs.run_all(SEEDS, record=file)] == [(False, 2, "ab")] * 3
+    assert [(run.stale, run.version, records.mark(run.line)) for run in runs.run_all(SEEDS, record=file)] == [
+        (False, 2, "ab")
+    ] * 3
 
 
 def test_a_measurement_is_found_by_its_stored_name_and_version_or_that_of_a_table(finished, machine, file, monkeypatch):
@@ -308,7 +310,7 @@ def test_a_measurement_is_found_by_its_stored_name_and_version_or_that_of_a_tabl
     try:
         studies.measured(finished[0], named)
         line = records.lines(file)[-1]
-        assert line["asked"] == ["spread", {}, 1] and line["of"] == [[finished[0].name, finished[0].mark]]
+        assert line["asked"] == ["spread", {}, 1] and line["of"] == [[finished[0].name, records.mark(finished[0].line)]]
         run = runs.run_all(SEEDS, record=file)[0]
         newer = records.measurement("spread", version=2)(spread)
         assert runs._asks_for_weights(lambda run: studies.measured(run, newer), run)

@@ -17,7 +17,7 @@ from tiny import TINY
 
 from experiments.files import FullDisk
 from experiments.networks import backbones
-from experiments.training import cache, keys, loop, runs, scheduling
+from experiments.training import keys, loop, runs, scheduling
 from experiments.training.device import repeatable
 from experiments.training.spec import RunSpec
 
@@ -96,7 +96,7 @@ def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     checkpoint = empty_cache / "checkpoints" / f"{keys.key_of(TINY)}.pt"
     with monkeypatch.context() as full_disk:
-        full_disk.setattr(cache, "save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+        full_disk.setattr(runs, "save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
         with pytest.raises(OSError, match="no space left"):
             runs.run(TINY)
     assert checkpoint.exists() and not list((empty_cache / "runs").iterdir())

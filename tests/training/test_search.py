@@ -10,7 +10,8 @@ import torch
 from tiny import TINY as UNNAMED
 
 from experiments.methods import BASELINES, searched_ranges
-from experiments.training import cache, keys, protocols, runs, search
+from experiments.report import searches
+from experiments.training import keys, protocols, runs, search
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
 
@@ -72,8 +73,15 @@ def test_rates_that_are_given_are_tried_in_their_order_and_judged_by_the_metric_
 CURVES = {1e-3: (0.5, 0.9, 0.6), 4e-3: (0.8, 0.7, 0.7), 2e-4: (0.1, 0.2, 0.95)}
 
 
-def with_curves(tmp_path, monkeypatch, rates):
-    """A search of runs that are looked at after 2, 4 and 6 epochs."""
+@pytest.mark.parametrize(
+    ("rates", "scores", "found"),
+    [
+        ([4e-3], [[0.9], [0.8]], {"lr": 1e-3, "epochs": 4}),
+        ([4e-3, 2e-4], [[0.9], [0.8], [0.95]], {"lr": 2e-4, "epochs": 6}),
+    ],
+)
+def test_a_trial_counts_with_its_best_evaluation(rates, scores, found, tmp_path, monkeypatch):
+    """Of runs that are looked at after 2, 4 and 6 epochs."""
 
     def score(models):
         curves = [dict(zip((20, 40, 60), CURVES[model.lr])) for model in models]
@@ -82,19 +90,8 @@ def with_curves(tmp_path, monkeypatch, rates):
     monkeypatch.setattr(search, "validation_metrics", score)
     spec, ranges = TINY.replace(steps=None, epochs=6), {"lr": search.Range(1e-4, 4e-3, log=True)}
     how = {"grid": [{"lr": rate} for rate in rates], "trials": 1 + len(rates), "finalists": 0, "metric": "R@1"}
-    return search.search(spec, ranges, tmp_path / "curves.json", **how)
-
-
-def test_a_trial_counts_with_its_best_evaluation_and_a_longer_grid_continues_on_the_same_device(tmp_path, monkeypatch):
-    first = with_curves(tmp_path, monkeypatch, [4e-3])
-    assert [trial["scores"] for trial in first["trials"]] == [[0.9], [0.8]]
-    assert first["found"]["options"] == {"lr": 1e-3, "epochs": 4} and not search.at_an_end(first)
-    with monkeypatch.context() as elsewhere, pytest.raises(ValueError, match=r"2 of 3 trials.*--again"):
-        elsewhere.setattr(search.keys, "device_name", lambda: "another")
-        with_curves(tmp_path, elsewhere, [4e-3, 2e-4])
-    record = with_curves(tmp_path, monkeypatch, [4e-3, 2e-4])
-    assert record["trials"][:2] == first["trials"] and record["found"]["options"] == {"lr": 2e-4, "epochs": 6}
-    assert with_curves(tmp_path, monkeypatch, [4e-3, 2e-4]) == record
+    record = search.search(spec, ranges, tmp_path / "curves.json", **how)
+    assert [trial["scores"] for trial in record["trials"]] == scores and record["found"]["options"] == found
 
 
 def test_two_searches_of_one_file_are_one(tmp_path, scored):
@@ -130,7 +127,7 @@ def test_a_proposal_is_a_function_of_the_trials_before_it(tmp_path, monkeypatch,
 
     first = options("a", 0)
     assert len({json.dumps(tried) for tried in first[: search.STARTUP]}) == search.STARTUP, "random ones differ"
-    scores = [quality(search.on_thirds(search.applied(TINY, tried))[:1])[0]["MAP@R"] for tried in first[:8]]
+    scores = [quality(protocols.on_thirds(search.applied(TINY, tried))[:1])[0]["MAP@R"] for tried in first[:8]]
     best = scores.index(max(scores))
     other = options("c", best + 1)
     assert first == options("b", 0)
@@ -183,11 +180,11 @@ def test_another_search_replaces_a_complete_one_on_request_alone_and_an_edited_o
 
 
 def test_trials_are_judged_as_the_methods_own_runs_are_and_keep_their_curves_on_request(shared_cache):
-    last = search.on_thirds(TINY.replace(keep_history=True, eval_every=2))[1]
+    last = protocols.on_thirds(TINY.replace(keep_history=True, eval_every=2))[1]
     assert (last.fold, last.keep_history, last.eval_every, last.restore_best) == (1, False, None, False)
-    best = search.on_thirds(TINY.replace(restore_best=True, eval_every=2, patience=3, monitor="MAP@R"))[1]
+    best = protocols.on_thirds(TINY.replace(restore_best=True, eval_every=2, patience=3, monitor="MAP@R"))[1]
     assert (best.restore_best, best.eval_every, best.patience) == (True, 2, 3)
-    curves = search.on_thirds(TINY.replace(keep_history=True, eval_every=2, steps=4), curves=True)
+    curves = protocols.on_thirds(TINY.replace(keep_history=True, eval_every=2, steps=4), curves=True)
     metrics = search.validation_metrics(curves[:1])[0]
     assert metrics["R@1 at step 4"] == metrics["R@1"] and 0 < metrics["MAP@R at step 2"] < 1
 
@@ -198,7 +195,7 @@ def test_a_trial_is_scored_on_the_weights_that_its_runs_leave_behind(monkeypatch
     run = SimpleNamespace(spec=TINY, rows=[row, *(row | other | {"value": value} for other, value in others)])
     best = SimpleNamespace(spec=TINY.replace(restore_best=True, eval_every=1), rows=run.rows)
     monkeypatch.setattr(runs, "run_all", lambda models: [run, best])
-    monkeypatch.setattr(cache, "forget", lambda models: None)
+    monkeypatch.setattr(runs, "forget", lambda models: None)
     assert search.validation_metrics([]) == [{"MAP@R": 0.1}, {"MAP@R": 0.2}]
 
 
@@ -212,13 +209,11 @@ def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     run_all = runs.run_all
     monkeypatch.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
     assert search.validation_metrics(models) == [{"MAP@R": 0}] * 4
-    assert not any(cache.folder_of(keys.key_of(model)).exists() for model in models)
+    assert not any(runs.folder_of(keys.key_of(model)).exists() for model in models)
 
 
-def test_a_search_needs_trials_and_folds():
+def test_a_search_needs_folds():
     ranges = BASELINES[TINY.method].search_space
-    with pytest.raises(ValueError, match="trials must be positive, got 0"):
-        search.by_protocol(TINY, ranges, "mlrc", 0)
     with pytest.raises(ValueError, match=r"'roth' has no validation classes.*or one of mlrc, ccp_early_stopping"):
         search.by_protocol(TINY, ranges, "roth", 2)
 
@@ -227,4 +222,4 @@ def test_a_choice_near_an_end_of_its_range_is_named():
     ranges = {"a": (0, 1, False), "b": (1e-4, 1, True), "c": (0, 10, False), "d": (1e-4, 1, True)}
     bounds = {name: dict(zip(("low", "high", "log"), values)) for name, values in ranges.items()}
     found = {"options": {"a": 0.04, "b": 1.5e-4, "c": 5.0, "d": 2e-4}}
-    assert search.at_an_end({"found": found, "ranges": bounds}) == ["a", "b"]
+    assert searches.at_an_end({"found": found, "ranges": bounds}) == ["a", "b"]
