@@ -183,7 +183,6 @@ def tune(options: argparse.Namespace) -> None:
     from experiments import papers
     from experiments.methods import summary
     from experiments.report import catalogue, searches
-    from experiments.training import search
 
     known = papers.methods()
     methods, others = ([name for name in options.what if (name in known) == is_method] for is_method in (True, False))

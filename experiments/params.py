@@ -181,8 +181,8 @@ class Params(BaseModel):
         taken = self.takes_searches and not search_trials_of(self)
         if self.profile != "small" or not taken or is_own(self.dataset):
             return {}
-        committed = [search.read(path) for path in sorted(search.folder(self.profile).glob("*.json"))]
-        mine = self.conditions()
+        named = search.folder(self.profile).glob(f"*{self.search_name('')}")
+        committed, mine = [search.read(path) for path in sorted(named)], self.conditions()
         return {name: record for record in committed if record["conditions"] == mine for name in record["methods"]}
 
     def untuned(self) -> typing.Self:

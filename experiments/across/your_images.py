@@ -308,7 +308,7 @@ def tested(final: Sequence[runs.RunResult]) -> pd.DataFrame:
     for run in final if final[0].rows else ():
         gain = [100 * (one[-1] - other[-1]) for one, other in zip(class_scores(final[0]), class_scores(run))]
         scores = {name: 100 * run.metric(name) for name in ("MAP@R", "R@1")}
-        scores |= dict(zip(("difference", "low", "high"), (np.mean(gain), *statistics.t_interval(gain))))
+        scores |= dict(zip(("difference", "low", "high"), (float(np.mean(gain)), *statistics.t_interval(gain))))
         rows[label(run.spec)] = scores
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -80,7 +80,8 @@ def states(finished: Iterable[runs.RunResult], classes: int = 6) -> dict[str, Ma
     for run in finished:
         if run.spec.seed or not _has_proxies(run):
             continue
-        images, proxies = (of_class[:classes] for of_class in _by_class(run))
+        images, proxies = _by_class(run)
+        images, proxies = images[:classes], proxies[:classes]
         picked = [own[greedy_k_center(own[None], old[None], len(old))[0]] for own, old in zip(images, proxies)]
         points, axes = torch.cat(images), torch.eye(2)
         center = torch.zeros(2)

@@ -414,8 +414,8 @@ def weights_file(name: str, weights: str | Path | None) -> Path | None:
             raise ValueError(f"weights='symbols' are those of conv4, not of {name}; give 'imagenet', a file or none")
         return SYMBOLS
     if weights == "imagenet":
-        places = [data_root() / "weights" / file for file in _published(name)[1]]
-        return next((place for place in places if place.is_file()), None)
+        folder = data_root() / "weights"
+        return next((folder / file for file in _published(name)[1] if (folder / file).is_file()), None)
     if weights is None:
         return None
     if not (path := Path(weights)).is_file():

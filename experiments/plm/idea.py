@@ -29,9 +29,12 @@ def piece(point: int = 9, k: int = 10, quality: float = 0.9, n_alpha: float = 4.
         left.plot(*ends.T, color=PALETTE[2], linewidth=2, label="piece")
         for name, marker, shown in (("kept", "o", True), ("rejected", "x", False)):
             some = [neighbour for neighbour in order if bool(kept[neighbour]) == shown]
-            left.scatter(*points[some].T, 36, PALETTE[2 if shown else 0], marker=marker, label=name, zorder=3)
+            xs, ys = points[some].T
+            left.scatter(xs, ys, 36, PALETTE[2 if shown else 0], marker=marker, label=name, zorder=3)
         for place, other in enumerate(order, 1):
-            left.annotate(f"{place}", points[other].tolist(), (5, -11), textcoords="offset points", fontsize="small")
+            left.annotate(
+                f"{place}", tuple(points[other].tolist()), (5, -11), textcoords="offset points", fontsize="small"
+            )
         axis_x, axis_y = (torch.linspace(at - reach, at + reach, 121, dtype=torch.float64) for at in (x, y))
         grid = torch.cartesian_prod(axis_y, axis_x).flip(1)
         similarity = directed_similarity(grid, points[point, None], bases[point, None], n_alpha, n_beta).view(121, 121)

@@ -110,7 +110,7 @@ def evaluate(
 
 def searching(
     embeddings: Tensor, manifest: manifests.Manifest, indices: np.ndarray, among_all: bool = False
-) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+) -> tuple[Tensor, Tensor, dict[str, Any]]:
     """Of images with these embeddings (N, D) those that search, and their labels; and as arguments of
     `retrieval.retrieval` what they search, if that is not themselves, each left out of its own list. among_all: each
     searches all others, whatever the manifest says of queries and gallery."""

@@ -180,7 +180,8 @@ def by_protocol(spec: RunSpec, ranges: Mapping[str, Range], name: str, trials: i
     """The search of a protocol, every trial on all its folds, kept in the cache; expansion: as in `protocols.expand`.
     ValueError: the protocol has no classes to validate on."""
     protocols.with_folds(name)
-    spec, models = spec.replace(seed=protocols.TUNING_SEED), functools.partial(protocols.expand, name=name, **expansion)
+    spec = spec.replace(seed=protocols.TUNING_SEED)
+    models: Callable[[RunSpec], list[RunSpec]] = functools.partial(protocols.expand, name=name, **expansion)
     asked = records.digest([*map(keys.key_of, models(spec)), trials, ranges])[:24]
     return search(spec, ranges, cache_root() / "searches" / f"{asked}.json", models, trials=trials, finalists=None)
 
