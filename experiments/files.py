@@ -125,9 +125,7 @@ def sha256_once(path: Path) -> str:
     return _sha256_as_of(path, state.st_size, state.st_mtime_ns)
 
 
-@functools.cache
-def _sha256_as_of(path: Path, *state: int) -> str:
-    return sha256(path)
+_sha256_as_of = functools.cache(lambda path, *state: sha256(path))
 
 
 def read_json(path: Path, remedy: str) -> Any:

@@ -274,9 +274,6 @@ def _expansion(params: Params) -> dict[str, Any]:
     return {"published": params.profile == "paper", "keep": params.spec_options()}
 
 
-# search
-
-
 def search_each(
     specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
 ) -> list[tuple[RunSpec, Search | None]]:

@@ -19,8 +19,6 @@ from experiments.training.builders import build_loss
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
-# rows
-
 
 def study_rows(params: Params, rows: Iterable[dict[str, Any]], **columns: object) -> pd.DataFrame:
     """A tidy table of a study without images; columns: what else all rows have."""
@@ -54,9 +52,6 @@ def with_measured(finished: Iterable, measurements: Iterable[protocols.Scored], 
     """The rows of finished runs, and below them what was measured on them."""
     parts = [list(finished), list(measurements)]
     return pd.concat([results.tidy(part, params) for part in parts if part], ignore_index=True)
-
-
-# a finished run
 
 
 def evaluated_labels(run: RunResult) -> tuple[Tensor, np.ndarray, np.ndarray]:
@@ -105,9 +100,6 @@ def trained_loss(run: RunResult, manifest: manifests.Manifest, embedding_size: i
     return loss
 
 
-# how R@1 grew during training
-
-
 def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
     """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
     evaluations, or five. All notebooks that have such a run ask for it in this way, so that it is trained once."""
@@ -154,9 +146,6 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
     title = f"{stored.setup_in_words(table)}, seed 0"
     display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
     plt.close(drawn)
-
-
-# published numbers
 
 
 def published(

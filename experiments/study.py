@@ -136,16 +136,16 @@ class Study:
         `metrics`, if any, and a figure of it."""
         self._show(self._beyond_demo()[:1], metrics, figure)
 
-    def further(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
-        """Show every comparison that decides, and what else results/ holds; arguments as in `evidence`."""
+    def further(self, metrics: Sequence[str]) -> None:
+        """Show every comparison that decides, and what else results/ holds; metrics as in `evidence`."""
         from IPython.display import display
 
         entries = self._beyond_demo()
         for decisive in entries[:1]:
             display(decisive.judged(self.claims))
-        self._show(entries[1:], metrics, figure)
+        self._show(entries[1:], metrics)
 
-    def _show(self, entries: Iterable[stored.Stored], metrics: Sequence[str], figure: Callable | None) -> None:
+    def _show(self, entries: Iterable[stored.Stored], metrics: Sequence[str], figure: Callable | None = None) -> None:
         import matplotlib.pyplot as plt
         from IPython.display import Image, Markdown, display
 

@@ -20,22 +20,12 @@ from torch import Tensor, nn
 
 from experiments.networks import backbones
 from experiments.training.builders import OPTIMIZERS
+from experiments.training.device import threads as threads
 
 Key = TypeVar("Key", bound=Hashable)
 Call = Callable[[], object]
 ROUNDS = 2  # of a repetition of a step; the fastest one counts
 STILL = 1e-12  # a learning rate so small that the points stay where they are
-
-
-@contextlib.contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """So many CPU threads within the block; None or 0: as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def seconds(call: Call, device: str) -> float:

@@ -105,10 +105,6 @@ def load(name: str, *, label_noise: float = 0.0, seed: int = 0, images_per_class
         ValueError: unknown name or a bad argument; data that contradict themselves or the official counts.
         FileNotFoundError: a file of the official layout is missing.
     """
-    if not 0 <= label_noise < 1:
-        raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
-    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
-        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     if name in DRAWN:
         manifest = _drawn(name, images_per_class or 24)
     elif images_per_class is not None:

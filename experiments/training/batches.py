@@ -60,16 +60,12 @@ class Task:
             self.validation = train[np.isin(labels[train], held_out)]
             train = train[np.isin(labels[train], kept)]
         self.train = train
-        self.train_labels = np.unique(labels[train], return_inverse=True)[1] if len(train) else labels[train]
-        self.num_classes = int(self.train_labels.max()) + 1 if len(train) else 0
-        if spec.loss is not None:
-            for name, indices in (("train", train), ("test", self.test)):
-                if len(indices) == 0:
-                    raise ValueError(f"dataset {manifest.name} has no {name} images; check its split")
-            if spec.batch_size > len(train):
-                raise ValueError(
-                    f"batch_size {spec.batch_size} is larger than the {len(train)} training images of {manifest.name}"
-                )
+        self.train_labels = np.unique(labels[train], return_inverse=True)[1]
+        self.num_classes = int(self.train_labels.max()) + 1
+        if spec.loss is not None and spec.batch_size > len(train):
+            raise ValueError(
+                f"batch_size {spec.batch_size} is larger than the {len(train)} training images of {manifest.name}"
+            )
         self.steps_per_epoch = max(len(train) // spec.batch_size, 1)
         self.store: Any = None if activations else images.open_images(manifest, short_side=stored_side(spec))
         self.crops = activations is None and spec.image_size is not None  # whether random crops are made in training

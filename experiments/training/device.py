@@ -31,6 +31,17 @@ def reuse_freed_memory() -> None:
 
 
 @contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """So many CPU threads within the block; None or 0: as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def repeatable() -> Iterator[None]:
     """On a GPU, the kernels that give the same bytes each time where there is a choice, and convolutions in float32,
     which torch otherwise rounds to TF32. On a CPU both are so anyway."""

@@ -17,7 +17,7 @@ from experiments.datasets import manifests
 from experiments.files import data_root, repository_root
 from experiments.networks import backbones
 from experiments.training import batches, records, sources
-from experiments.training.device import device_for_training
+from experiments.training.device import device_for_training, threads
 from experiments.training.spec import RunSpec
 
 
@@ -115,11 +115,8 @@ def rounding() -> str:
     generator = torch.Generator().manual_seed(0)
     numbers = 0.01 + 3 * torch.rand(4096, generator=generator)
     images, kernels = (torch.randn(size, generator=generator) for size in ((8, 16, 16, 16), (32, 16, 3, 3)))
-    matrix, threads = numbers.view(64, 64), torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    matrix = numbers.view(64, 64)
+    with threads(1):
         rounded = [numbers.log(), numbers.exp(), numbers.pow(1.7), numbers.tanh(), numbers.sqrt(), matrix.softmax(1)]
         rounded += [matrix @ matrix.T, matrix.double() @ matrix.double(), torch.nn.functional.conv2d(images, kernels)]
-    finally:
-        torch.set_num_threads(threads)
     return hashlib.sha256(b"".join(tensor.contiguous().numpy().tobytes() for tensor in rounded)).hexdigest()[:16]

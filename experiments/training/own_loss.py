@@ -43,9 +43,6 @@ class OwnLoss(nn.Module):
             return self.loss(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)), labels)
 
 
-# --- its code ---------------------------------------------------------------------------------------------------------
-
-
 def code_of(reference: str) -> dict[str, str]:
     """What a run keeps of "package.module:NAME": that name, and a digest of all Python files of the package, or of the
     file alone where the module lies in none; NAME is a class or a function that returns a module.
@@ -95,9 +92,6 @@ def _digest(module: str) -> str:
     files = sorted(root.parent.rglob("*.py")) if root.name == "__init__.py" else [Path(str(file))]
     content = [[path.relative_to(root.parent).as_posix(), sha256(path)] for path in files]
     return hashlib.sha256(repr(content).encode()).hexdigest()
-
-
-# --- whether it can be trained with -----------------------------------------------------------------------------------
 
 
 def refuse_unsound(build: Callable[[int, int], nn.Module]) -> None:

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro import retrieval
+from experiments.checks import refuse_unknown
 from experiments.training import batches, inference, records
 from experiments.training.device import device_for_training
 from experiments.training.records import measurement
@@ -94,8 +95,7 @@ PROTOCOLS = {
 
 
 def find(name: str) -> Protocol:
-    if name not in PROTOCOLS:
-        raise ValueError(f"unknown protocol {name!r}; choose one of {', '.join(PROTOCOLS)}")
+    refuse_unknown("unknown protocol", [name], PROTOCOLS)
     return PROTOCOLS[name]
 
 

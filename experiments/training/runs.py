@@ -27,7 +27,7 @@ from experiments.datasets import manifests
 from experiments.files import atomic_write, cache_root, is_sound, quarantine, temporary_folder, write_checksums
 from experiments.networks import backbones
 from experiments.training import batches, inference, keys, loop, records, scheduling, sources
-from experiments.training.device import repeatable
+from experiments.training.device import repeatable, threads
 from experiments.training.loop import monitored
 from experiments.training.spec import LABELS, RunSpec
 
@@ -202,13 +202,13 @@ def run_all(
 def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
     """Train a run if the cache does not have it; described: what a log calls it, None: no log. identity: of
     `keys.identity_of`, from the process that asked for the run: this one may see other threads."""
-    key, threads = keys.of_identity(identity), torch.get_num_threads()
+    key = keys.of_identity(identity)
     if folder_of(key).exists():  # another process was faster
         return
     checkpoint = cache_root() / "checkpoints" / f"{key}.pt"
-    torch.set_num_threads(spec.threads or threads)
     try:
-        with repeatable(), torch.enable_grad():  # a run may be asked for where nothing else needs gradients
+        # a run may be asked for where nothing else needs gradients
+        with threads(spec.threads), repeatable(), torch.enable_grad():
             outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
         _store(identity, spec, outcome)
         checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
@@ -221,8 +221,6 @@ def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | 
             f"out of memory ({str(error).partition('. ')[0]}); run fewer at once (`train --jobs 1`, fewer cores for "
             "`make`), lower batch_size or image_size, or on a GPU precision = 'bfloat16'"
         ) from None
-    finally:
-        torch.set_num_threads(threads)
 
 
 def folder_of(key: str) -> Path:

@@ -71,9 +71,7 @@ class RunSpec:
     batch_size: Count = 100
     views: Count = 1  # each image of a batch is shown in so many random crops; batch_size counts it once
     samples_per_class: Count | None = None  # every class in a batch has so many images; None: shuffled batches
-    neighbours: Count | None = (
-        None  # batches are groups of so many images that lie together, found anew for every epoch
-    )
+    neighbours: Count | None = None  # batches are groups of so many images that lie together, found for every epoch
     optimizer: str = "adamw"
     lr: Positive = 1e-4
     head_lr: Positive | None = None  # None: lr
