@@ -353,9 +353,8 @@ def _word(value: typing.Any) -> str:
     return "".join(c if c.isalnum() or c in "+.-_" else "_" for c in text)
 
 
-def _number(value: typing.Any):
-    if isinstance(value, str):
-        for kind in (int, float):
-            with contextlib.suppress(ValueError):
-                return kind(value)
-    return value
+def _number(text: str) -> float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

@@ -74,7 +74,7 @@ def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore
     images = torch.from_numpy(np.require(manifest.images, requirements=["C", "W"]))
     images = (images.unsqueeze(-1) if images.ndim == 3 else images).permute(0, 3, 1, 2)
     if short_side:
-        images = _resize(images, _with_short_side(images.shape[2:], short_side))
+        images = _resize(images, with_short_side(images.shape[2:], short_side))
     count, channels, height, width = images.shape
     pixels = images.permute(0, 2, 3, 1).reshape(-1)
     return ImageStore(pixels, torch.tensor([[height, width]]).expand(count, 2), channels)
@@ -115,7 +115,7 @@ def test_batch(store: ImageStore, indices: Tensor, size: int, *, resize: int | N
     for out, index in zip(batch, torch.as_tensor(indices).tolist()):
         image = store[index]
         sides = image.shape[1:]
-        image = _resize(image[None], _with_short_side(sides, resize or max(size, min(sides))))[0]
+        image = _resize(image[None], with_short_side(sides, resize or max(size, min(sides))))[0]
         top, left = (round((side - size) / 2) for side in image.shape[1:])
         out.copy_(image[:, top : top + size, left : left + size])
     return batch
@@ -136,7 +136,7 @@ def check(manifest: Manifest) -> str:
     """
 
     def looked_at(path: str) -> tuple[str, int, int, int, int]:
-        size, mode = _header(path, own=is_own(manifest.name))
+        size, mode = header(path, own=is_own(manifest.name))
         pixels = np.asarray(decoded(path, upright=False))
         return mode, min(size), max(size), int(pixels.min()), int(pixels.max())
 
@@ -204,16 +204,16 @@ def _resize(images: Tensor, size: tuple[int, ...]) -> Tensor:
     return F.interpolate(images, size, mode="bilinear", antialias=True)
 
 
-def _with_short_side(size: Sequence[int], short_side: int) -> tuple[int, ...]:
+def with_short_side(size: Sequence[int], short_side: int) -> tuple[int, ...]:
     return tuple(int(short_side * side / min(size)) for side in size)
 
 
 def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
     own = is_own(manifest.name)
-    sides = [size for size, _ in _all_read(manifest, partial(_header, own=own))]
+    sides = [size for size, _ in _all_read(manifest, partial(header, own=own))]
     _refuse_shared(manifest)
     if short_side:
-        sides = [_with_short_side(size, short_side) for size in sides]
+        sides = [with_short_side(size, short_side) for size in sides]
     sizes = np.array(sides, np.int64)
     ends = (sizes.prod(1) * 3).cumsum()
     needed, free = int(ends[-1]), shutil.disk_usage(folder).free
@@ -270,7 +270,7 @@ def _refuse_shared(manifest: Manifest) -> None:
         )
 
 
-def _header(path: str, own: bool) -> tuple[tuple[int, int], str]:
+def header(path: str, own: bool) -> tuple[tuple[int, int], str]:
     """(height, width) as decoded and the mode of an image file; only the header is read."""
     with Image.open(path) as image:
         height, width = image.height, image.width

@@ -71,17 +71,11 @@ def load(path: Path) -> SavedNetwork:
 def read(path: Path, about: dict[str, Any]) -> Tensor:
     """An image file as a network takes it, uint8 (C, size, size): upright, its short side resized, the centre cut out.
     ValueError: no pixels of a known range, or far longer than wide; Pillow raises what else is wrong."""
-    image = images.decoded(str(path), upright=True)
-    short, long = sorted(image.size)
-    if long > images.LONGEST * short:
-        raise ValueError(f"{path}: one side is more than {images.LONGEST} times the other")
-    if side := about["short_side"]:
-        width, height = (side if length == short else int(side * long / short) for length in image.size)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    size, _ = images.header(str(path), own=True)
+    height, width = images.with_short_side(size, about["short_side"] or min(size))
+    image = images.decoded(str(path), upright=True).resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.array(image if about["channels"] == 3 else image.convert("L"))
-    store = images.ImageStore(
-        torch.from_numpy(pixels).flatten(), torch.tensor([[image.height, image.width]]), about["channels"]
-    )
+    store = images.ImageStore(torch.from_numpy(pixels).flatten(), torch.tensor([[height, width]]), about["channels"])
     return images.test_batch(store, torch.tensor([0]), about["size"], resize=about["test_resize"])[0]
 
 
