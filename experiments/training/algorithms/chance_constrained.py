@@ -234,7 +234,7 @@ def samples_of_each_class(labels: Tensor, size: int, generator: torch.Generator)
 
 
 def _apart(pool: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`own`, `other` and `violated` of Solved, of samples (C, b, D) and proxies (C, M, D)."""
+    """`own`, `other` and `violated` of COLUMNS, of samples (C, b, D) and proxies (C, M, D)."""
     own = torch.cdist(pool, proxies).amin(2)
     other, at_once = torch.empty_like(own), max(PAIRS // (pool.shape[1] * proxies[..., 0].numel()), 1)
     for first in range(0, len(pool), at_once):
