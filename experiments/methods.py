@@ -278,8 +278,7 @@ def search_each(
     specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
 ) -> list[tuple[RunSpec, Search | None]]:
     """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the search; as it is
-    with 0 trials and for an untrained network. ValueError, before the first trial, where the protocol has no validation
-    classes or a method has no ranges."""
+    with 0 trials and for an untrained network. ValueError, before the first trial, where a method has no ranges."""
     specs, protocol = list(specs), protocol_of(params)
     if not (trials := search_trials_of(params)):
         return [(spec, None) for spec in specs]

@@ -286,15 +286,19 @@ def _refuse_nonsense(study: Any, params: Params) -> None:
             raise ValueError(
                 f"{name} must have {lacking[0]:g}, which other levels are compared with, got {list(there)}; add it"
             )
-    folds = protocols.find(protocol_of(params)).folds
+    name, known = protocol_of(params), protocols.PROTOCOLS
+    folds = protocols.find(name).folds
     if study.one_network and folds:
-        alone = [name for name, protocol in protocols.PROTOCOLS.items() if not protocol.folds]
+        alone = ", ".join(other for other, protocol in known.items() if not protocol.folds)
         raise ValueError(
-            f"{study.name} measures one network per seed, and protocol {protocol_of(params)!r} trains {folds}; choose "
-            f"one of {', '.join(alone)}"
+            f"{study.name} measures one network per seed, and protocol {name!r} trains {folds}; choose one of {alone}"
         )
-    if search_trials_of(params):
-        protocols.with_folds(protocol_of(params))
+    validating = [other for other, protocol in known.items() if protocol.folds or "fold" in protocol.structure]
+    if search_trials_of(params) and name not in validating:
+        raise ValueError(
+            f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of "
+            f"{', '.join(validating)}"
+        )
 
 
 def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:

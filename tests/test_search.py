@@ -68,7 +68,7 @@ def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
 
 @pytest.mark.parametrize("study", [retrieval.Retrieval, nivmf.Retrieval])
 def test_a_search_that_cannot_be_is_refused_with_the_parameters(study):
-    message = r"'conventional' has no validation classes.*search_trials=0.*mlrc"
+    message = r"'conventional' has no validation classes.*search_trials=0.*one of mlrc, ccp_early_stopping"
     with pytest.raises(ValueError, match=message):
         study.configured({"protocol": "conventional", "search_trials": 3})
 

@@ -228,14 +228,3 @@ def _concatenated_scores(*models: Any) -> dict[str, float]:
     embeddings = torch.cat([F.normalize(run.embeddings.to(device), dim=1) for run in models], dim=1)
     points, labels, searched = inference.searching(embeddings, manifest, manifest.indices("test"))
     return retrieval.retrieval(points, labels, spec.ks, measures=retrieval.MEASURES, **searched)
-
-
-def with_folds(name: str) -> None:
-    """ValueError for a protocol whose runs hold out no validation classes."""
-    find(name)
-    validating = [known for known, protocol in PROTOCOLS.items() if protocol.folds or "fold" in protocol.structure]
-    if name not in validating:
-        raise ValueError(
-            f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of "
-            f"{', '.join(validating)}"
-        )

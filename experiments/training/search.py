@@ -177,9 +177,7 @@ def _found(tried: Sequence[Mapping], first: int, metric: str, epochs: int) -> di
 
 
 def by_protocol(spec: RunSpec, ranges: Mapping[str, Range], name: str, trials: int, **expansion: Any) -> Search:
-    """The search of a protocol, every trial on all its folds, kept in the cache; expansion: as in `protocols.expand`.
-    ValueError: the protocol has no classes to validate on."""
-    protocols.with_folds(name)
+    """The search of a protocol, every trial on all folds, kept in the cache; expansion: as in `protocols.expand`."""
     spec = spec.replace(seed=protocols.TUNING_SEED)
     models: Callable[[RunSpec], list[RunSpec]] = functools.partial(protocols.expand, name=name, **expansion)
     asked = records.digest([*map(keys.key_of, models(spec)), trials, ranges])[:24]

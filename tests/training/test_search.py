@@ -212,12 +212,6 @@ def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     assert not any(runs.folder_of(keys.key_of(model)).exists() for model in models)
 
 
-def test_a_search_needs_folds():
-    ranges = BASELINES[TINY.method].search_space
-    with pytest.raises(ValueError, match=r"'roth' has no validation classes.*or one of mlrc, ccp_early_stopping"):
-        search.by_protocol(TINY, ranges, "roth", 2)
-
-
 def test_a_choice_near_an_end_of_its_range_is_named():
     ranges = {"a": (0, 1, False), "b": (1e-4, 1, True), "c": (0, 10, False), "d": (1e-4, 1, True)}
     bounds = {name: dict(zip(("low", "high", "log"), values)) for name, values in ranges.items()}
