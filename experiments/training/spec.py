@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, get_args
@@ -122,13 +122,10 @@ class RunSpec:
             raise ValueError("patience, restore_best and keep_history need eval_every or eval_every_epochs")
         if self.fold is not None and self.fold >= self.folds:
             raise ValueError(f"fold must lie in [0, {self.folds}), the number of folds, got {self.fold}")
-        choices: dict[str, Collection[str]] = {
-            "monitor": ("P@1", "RP", "MAP@R", "mAP@1000", *(f"R@{k}" for k in self.ks)),
-            "optimizer": OPTIMIZERS,
-            "pooling": backbones.POOLINGS,
-        }
-        for name, known in choices.items():
-            refuse_unknown(f"unknown {name}", [getattr(self, name)], known)
+        metrics = ("P@1", "RP", "MAP@R", "mAP@1000", *(f"R@{k}" for k in self.ks))
+        refuse_unknown("unknown monitor", [self.monitor], metrics)
+        refuse_unknown("unknown optimizer", [self.optimizer], OPTIMIZERS)
+        refuse_unknown("unknown pooling", [self.pooling], backbones.POOLINGS)
         for name in ("views", "cached_views"):
             if (getattr(self, name) or 1) > 1 and self.image_size is None:
                 raise ValueError(f"{name}={getattr(self, name)}: views are crops; give image_size")
