@@ -35,10 +35,11 @@ from experiments.analysis.claims import (
     on_a_par,
     planned,
 )
-from experiments.nivmf.methods import DISTANCES, JOINT
 
 UNEQUAL_RATES = "the learning rates differed by a factor of six, and a network that moves farther is less diverse"
 EUCLIDEAN = "retrieval=euclidean"
+JOINT = "ProxyAnchor+EL-nivMF"
+DISTANCES = ("Cosine", "L2", "nivMF", "EL-vMF", "B-vMF", "KL-vMF", "EL-nivMF")
 BESIDE_L2 = tuple(name for name in DISTANCES if name != "L2")
 CORRUPTIONS = ("crop", "occlusion", "blur")
 

@@ -15,6 +15,7 @@ from dmlrepro.losses.nivmf import DEFAULTS, RATES
 from experiments import studies
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, LOSS_LR, Method, Setting
+from experiments.nivmf.claims import JOINT, TESTS
 from experiments.params import Choice, Count, Number, Params, protocol_of
 from experiments.profiles import benchmark_of
 from experiments.study import Study
@@ -35,7 +36,6 @@ _DISTANCES = (
     ("EL-nivMF", "el_nivmf", (50.0, 1.0), "#882255"),
 )
 DISTANCES = {name: distance for name, distance, *_ in _DISTANCES}
-JOINT = "ProxyAnchor+EL-nivMF"
 TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learning-rate schedule
 
 # kappa_z over the embedding's norm, which a fresh head leaves at 0.5 (conv4, 64 dimensions), 50 (SqueezeNet, 128) or 10
@@ -277,8 +277,6 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
 
 
 def nivmf_study(*what: Any, **how: Any) -> Study:
-    from experiments.nivmf.claims import TESTS  # they take names from here
-
     shared: dict[str, Any] = {"paper": "nivmf", "claims": TESTS, "shared": {"paper": {"protocol": "roth"}}}
     shared |= {"decides": decided, "published": published_settings, "deviations": DEVIATIONS}
     return Study(*what, **shared | how)

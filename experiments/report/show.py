@@ -92,7 +92,9 @@ def _line(study: Study, spec: RunSpec, name: str, value: object, who: str) -> st
     """File and line that name a setting beside its value, else that name it first, where who decided it writes."""
     if who == "reader" or who.startswith("search"):
         return "command line" if who == "reader" else f"results/small/searches/{spec.method}*.json"
-    own = Path(inspect.getfile(study.decides if who.startswith("data") else study.specs))
+    own = Path(
+        inspect.getfile(getattr(study.decides, "func", study.decides) if who.startswith("data") else study.specs)
+    )
     root = repository_root()
     records = [own.with_name("methods.py"), root / "experiments/methods.py"]
     files = [own] * who.startswith(("notebook", study.name, "data")) + records

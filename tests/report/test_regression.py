@@ -52,7 +52,7 @@ def away_from_the_network(algorithm: momentum.Algorithm) -> None:
         theirs = algorithm.network.state_dict()
         for name, average in algorithm.teacher.state_dict().items():
             if average.is_floating_point():
-                average.lerp_(theirs[name], algorithm.momentum - 1)
+                average.lerp_(theirs[name], algorithm.options.momentum - 1)
 
 
 # by what is flipped: a run (notebook, method, setting) and the flip
