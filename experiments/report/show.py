@@ -27,7 +27,10 @@ def text(study: Study, params: Params) -> str:
         kinds.setdefault(repr(spec.replace(seed=0, replica=0, fold=None)), []).append(spec)
     if not kinds:
         return f"{study.name} trains nothing"
-    blocks = [[_row(study, some[0], *of) for of in settings(study, some[0], params).items()] for some in kinds.values()]
+    blocks = []
+    for one, *_ in kinds.values():
+        found = settings(study, one, params).items()
+        blocks.append([ROW.format(n, *map(str, of[:3]), _line(study, one, n, *of[::2]), of[3]) for n, of in found])
     trained = [rows for some, rows in zip(kinds.values(), blocks) if some[0].loss] or blocks
     shared = [row for row in trained[0] if all(row in rows for rows in trained)]
     runs = f"{sum(map(len, kinds.values()))} runs of {len(kinds)} kinds"
@@ -71,11 +74,6 @@ def settings(study: Study, spec: RunSpec, params: Params) -> dict[str, tuple[obj
             said = Setting(value, who.removeprefix("paper: "))
         found[name] = value, "" if said.value is None else said.value, who, said.source
     return found
-
-
-def _row(study: Study, spec: RunSpec, name: str, of: tuple[object, object, str, str]) -> str:
-    value, published, who, source = of
-    return ROW.format(name, str(value), str(published), who, _line(study, spec, name, value, who), source)
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
