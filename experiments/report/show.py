@@ -87,7 +87,8 @@ def _line(study: Study, spec: RunSpec, name: str, value: object, who: str) -> st
     """File and line that name a setting beside its value, else that name it first, where who decided it writes."""
     if who == "reader" or who.startswith("search"):
         return "command line" if who == "reader" else f"results/small/searches/{spec.method}*.json"
-    root, own = repository_root(), Path(inspect.getfile(study.decides if who.startswith("data") else study.specs))
+    root, decider = repository_root(), study.decides if who.startswith("data") else study.specs
+    own = Path(inspect.getfile(getattr(decider, "func", decider)))  # of a partial
     files = [own] * who.startswith(("notebook", study.name, "data"))
     files += [own.with_name("methods.py"), root / "experiments/methods.py"]
     if who == "default" and name.startswith("loss."):
