@@ -91,7 +91,7 @@ def _line(study: Study, spec: RunSpec, name: str, value: object, who: str) -> st
     own = Path(inspect.getfile(getattr(decider, "func", decider)))  # of a partial
     files = [own] * who.startswith(("notebook", study.name, "data"))
     files += [own.with_name("methods.py"), root / "experiments/methods.py"]
-    if who == "default" and name.startswith("loss."):
+    if who == "default" and spec.loss and name.startswith("loss."):
         files = [Path(inspect.getfile(inspect.unwrap(builders.loss_builder(spec.loss))))]
     elif place := PLACES.get(who.split()[0]):
         files = [root / "experiments" / place]
