@@ -264,11 +264,11 @@ def expand_seeds(specs: Iterable[RunSpec], params: Params, protocol: str | None 
         run
         for spec in started
         for seed in range(params.seeds)
-        for run in protocols.expand(spec.replace(seed=seed), protocol, **_expansion(params))
+        for run in protocols.expand(spec.replace(seed=seed), protocol, **expansion(params))
     ]
 
 
-def _expansion(params: Params) -> dict[str, Any]:
+def expansion(params: Params) -> dict[str, Any]:
     """How `protocols.expand` treats a spec: at the profile paper a protocol's published settings replace all fields but
     those that the parameters decide."""
     return {"published": params.profile == "paper", "keep": params.spec_options()}
@@ -285,7 +285,7 @@ def search_each(
     # an error in the last method would cost the searches before it
     ranges = {spec.method: ranges_of(records[spec.method]) for spec in specs if spec.loss is not None}
     found = [
-        by_protocol(spec, ranges[spec.method], protocol, trials, **_expansion(params)) if spec.loss else None
+        by_protocol(spec, ranges[spec.method], protocol, trials, **expansion(params)) if spec.loss else None
         for spec in specs
     ]
     return [(best_of(spec, search) if search else spec, search) for spec, search in zip(specs, found)]

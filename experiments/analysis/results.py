@@ -4,7 +4,6 @@ Recalls and precisions are in percent here. At which step a run was stopped, or 
 outcome like its numbers: the column `step` tells rows apart only among those of selection `every`.
 """
 
-import json
 import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -59,9 +58,7 @@ def hits(runs: Iterable, params: Any) -> pd.DataFrame:
     models: dict[str, list] = {}  # those that differ in the fold only
     for run in runs:
         if run.spec.fold is None or run.spec.restore_best:
-            spec = run.spec.replace(fold=None)
-            labels = [spec.method, spec.setting, spec.protocol]
-            models.setdefault(json.dumps([spec.as_dict(), labels], sort_keys=True), []).append(run)
+            models.setdefault(repr(run.spec.replace(fold=None)), []).append(run)
     rows = []
     for group in models.values():
         for entry in protocols.combine(group):

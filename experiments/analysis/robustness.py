@@ -21,7 +21,7 @@ import pandas as pd
 
 from experiments.analysis.claims import RETRIEVAL, ClaimTest, Part
 from experiments.analysis.comparing import Comparison, p_of, p_of_claim, reached
-from experiments.analysis.judging import DECIDED, Verdict, decided
+from experiments.analysis.judging import Verdict, decided
 from experiments.analysis.statistics import CONTRADICTED, OPEN, SUPPORTED
 
 # check -> the column that differs
@@ -44,14 +44,11 @@ def with_other_metric(tests: Mapping[str, ClaimTest]) -> dict[str, ClaimTest]:
 def checked(
     line: Any, comparisons: Sequence[Comparison], test: ClaimTest, other_metric: str | None, lines: pd.DataFrame
 ) -> dict[str, str]:
-    """Check -> "yes" where it keeps the verdict of a line, "no" where it does not, "" where it could not be made, as of
-    a verdict that is not DECIDED.
+    """Check -> "yes" where it keeps the verdict of a line, one of DECIDED, "no" where not, "" where it was not made.
 
     comparisons: those that decide it. other_metric: the verdict on the other metric, None where there is none. lines:
     all of the claim, see `ledger.ordered`.
     """
-    if line.verdict not in DECIDED:
-        return dict.fromkeys(CHECKS, "")
     holm = line.p_holm / line.p if line.p > 0 else 1.0
 
     def kept_with(effects: Iterable[np.ndarray | None]) -> bool | None:

@@ -17,7 +17,7 @@ LEVEL = 0.05  # every test has this level: intervals are 95 %, those of equivale
 MIN_SEEDS = 5  # with fewer there are single values and no interval
 POWER = 0.8
 
-SUPPORTED, CONTRADICTED, EQUIVALENT, OPEN = OUTCOMES = ("supported", "contradicted", "equivalent", "open")
+SUPPORTED, CONTRADICTED, EQUIVALENT, OPEN = ("supported", "contradicted", "equivalent", "open")
 
 
 def t_interval(values: ArrayLike, level: float = 1 - LEVEL) -> tuple[float, float]:

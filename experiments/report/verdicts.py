@@ -63,6 +63,7 @@ def lines() -> pd.DataFrame:
     return ledger.ordered(whole.drop_duplicates(shown), catalogue.claims())
 
 
+@functools.cache
 def comparisons() -> pd.DataFrame:
     """Every comparison of the lines that verdicts here rest on, with what its test states."""
     of_claim = {(line.stem, line.profile, line.claim_id): line for line in deciding().values() if line is not None}
@@ -155,7 +156,7 @@ def here() -> dict[str, str]:
 
 def forget() -> None:
     """Read results/ anew."""
-    for cached in (_judged, lines, deciding, here, checked):
+    for cached in (_judged, lines, comparisons, deciding, here, checked):
         cached.cache_clear()
 
 

@@ -73,8 +73,3 @@ def test_other_tables_have_to_agree_all_of_them():
     assert kept(((), letters))["other_data"] == "yes" and "other_network" not in kept(((), letters))
     assert "other_data" not in kept(((Verdict.NOT_RUN,), letters))
     assert "other_data" not in kept(((), letters | {"profile": "quick"}))
-
-
-@pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, Verdict.NOT_RUN, Verdict.NOT_INTERPRETABLE])
-def test_nothing_is_asked_where_nothing_was_decided(verdict):
-    assert set(checks(comparison(STEADY, (1.8, 2.2)), of=line(verdict)).values()) == {""}
