@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from dmlrepro.losses import baselines
 from experiments.analysis import results
 from experiments.analysis.claims import START
-from experiments.meanfield.conventional import curve_options, curve_table
+from experiments.meanfield.conventional import curve_options, curves_of
 from experiments.meanfield.magnet import best_fields, field_offset
 from experiments.meanfield.methods import PROFILES, SHARPNESS, every_run, meanfield_study
 from experiments.params import Count, Number, Positive, Whole, parameters
@@ -187,7 +187,7 @@ Alpha = by_epochs(
         params,
         {f"alpha={alpha:g}": {**curve_options(params), "loss_options": {"alpha": alpha}} for alpha in params.alphas},
     ),
-    curve_table,
+    measures=curves_of,
     profiles={"*": {"alphas": (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)}, "quick": {"alphas": (0.01, 1.0, 40.0)}},
     references={"alphas": (SHARPNESS["alpha"],)},
 )
