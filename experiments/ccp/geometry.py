@@ -116,7 +116,7 @@ CHOICES = ("k-center", "random", "duplicates")  # duplicates: those nearest to a
 
 
 def bound_rows(point_sets: int) -> Iterator[dict]:
-    """Proposition 2 on random clusters with four anchors per class, a row per point set (`seed`), choice and metric.
+    """Proposition 2 on random clusters, a row per point set (`seed`), choice and metric.
 
     The loss is C2's hinge of a pair, 1-Lipschitz in each point, so that anchors weighted by the samples that they stand
     for are at most the mean distance to them, and so at most the covering radius, from the mean over all pairs (the

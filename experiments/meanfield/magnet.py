@@ -1,8 +1,7 @@
 """Notebook 30: the infinite-range ferromagnet (Sec. 3.1, A.1, A.2), and the same picture for embeddings.
 
-Notebook 30 has the theory; here J = 1. The Monte Carlo is exact at every N and takes Eq. 12 as its recipe: given a
-field the spins are independent, and given the spins the field is normally distributed about their mean with variance
-T / (J N). Drawing both in turn samples the Gibbs distribution, and all that a sweep needs of the spins is their sum.
+Here J = 1. The Monte Carlo is exact at every N, by Eq. 12: given a field the spins are independent, and given the spins
+the field is normal about their mean with variance T / (J N). Drawing both in turn samples the Gibbs distribution.
 """
 
 import itertools

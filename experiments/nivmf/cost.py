@@ -22,7 +22,7 @@ from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
-# what is timed, as in notebook 17: an untrained network, and losses of as many classes as Cars-196 has for training
+# of the timed network and losses, as in notebook 17; Cars-196 has so many classes for training
 BACKBONE, EMBEDDING_SIZE, CLASSES = "resnet50", 512, 98
 TIMED_DISTANCES = ("EL-vMF", "B-vMF", "KL-vMF")  # analytic ones
 

@@ -18,8 +18,7 @@ from experiments.training.spec import RunSpec
 
 def label_noise(params: Any) -> list[RunSpec]:
     """Every method at every share of wrong training labels; a search sees right ones. PFML decays as the parameter
-    says, whatever a search has found: it is what the paper says mutes wrong labels. The runs with clean labels are
-    those of notebooks 10 and 15."""
+    says, whatever a search has found: the decay is what the paper says mutes wrong labels."""
     decay = {"PFML": {"alpha": params.alpha}}
     specs = [spec_of(method, params, loss_options=decay.get(method.name)) for method in pick(METHODS, params.methods)]
     noisy = [
