@@ -2,8 +2,7 @@
 
 At small and paper the main methods are trained, each as the notebook of its paper trains it, so that their runs are one
 run: conventional protocol, one network and data set, about as many images seen. At every profile there are the
-combinations that losses and algorithms allow by their options alone, see `combined_runs`. Others need a loss of their
-own: non-isotropic proxies within PFML's field, mean fields in place of proxies of CCP or over PLM's similarity.
+combinations that losses and algorithms allow by their options alone, see `combined_runs`.
 """
 
 import dataclasses

@@ -175,9 +175,8 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
             yield row | {"seed": seed, "value": (exact / constant).item()}
 
 
-# At quick the glyphs stand in for MNIST, whose training and test classes are the same, so that none can be held out. A
-# pass over its test images costs a core as much as 150 steps. Nothing is searched: a search scores digits that it did
-# not train on, whose features in two dimensions training only harms.
+# At quick the glyphs stand in for MNIST, whose test images cost a core as much as 150 steps. Nothing is searched: a
+# search scores digits that it did not train on, whose features in two dimensions training only harms.
 Mnist = ccp_study(
     "40_ccp_mnist",
     parameters(CcpOptions, problems=tuple[Whole, ...]),  # after so many the space is looked at

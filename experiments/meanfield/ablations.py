@@ -99,10 +99,8 @@ def regularizers_of(run: RunResult, params: Any) -> list:
 @measurement("meanfield.solved_fields")
 def solved_fields_of(run: RunResult) -> dict[str, float]:
     """The `field_offset` of the mean fields at which the loss over all training images is least while the network
-    stays, and the norm of the gradient there over that at the fields of the last step, `field_gradient`.
-
-    The minimum is looked for from the trained fields and from the class means, and the lower one counts.
-    """
+    stays, the lower of the minima that trained fields and class means lead to, and the norm of the gradient there over
+    that at the fields of the last step, `field_gradient`."""
     manifest, embeddings, labels = training_embeddings(run)
     loss = trained_loss(run, manifest, embeddings.shape[1]).double()
     embeddings = embeddings.double()

@@ -27,8 +27,7 @@ CRITICAL = 1 / 3  # T_c / J
 TEMPERATURES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)
 ALPHAS = (0.01, 20.0)  # of MFCWMS: the paper's, and its choice for a transformer
 SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
-# How far the centres of classes scatter about a common direction: apart they fulfil the constraint of Eq. 7, d > m_N
-# for all pairs, and crowded they do not.
+# How far centres scatter about a common direction: apart they fulfil the constraint of Eq. 7, crowded they do not
 CENTERS = {"apart": 100.0, "crowded": 0.6}
 
 
