@@ -2,8 +2,7 @@
 
 At small and paper the main methods are trained, each as the notebook of its paper trains it, so that their runs are one
 run: conventional protocol, one network and data set, about as many images seen. At every profile there are the
-combinations that losses and algorithms allow by their options alone, see `combined_runs`. Others need a loss of their
-own: non-isotropic proxies within PFML's field, mean fields in place of proxies of CCP or over PLM's similarity.
+combinations that losses and algorithms allow by their options alone, see `combined_runs`.
 """
 
 import dataclasses
@@ -12,20 +11,17 @@ from typing import Annotated, Any
 
 from pydantic import model_validator
 
+from experiments import papers
 from experiments.analysis.claims import START
 from experiments.ccp import retrieval as ccp_retrieval
 from experiments.ccp.ablations import Alternating, course
 from experiments.ccp.methods import ALGORITHM, ccp_spec
-from experiments.ccp.methods import METHODS as CCP
 from experiments.meanfield import conventional as meanfield
-from experiments.meanfield.methods import METHODS as MEANFIELD
 from experiments.methods import expand_seeds, pick, runs_of
 from experiments.nivmf import retrieval as nivmf_retrieval
 from experiments.nivmf.methods import JOINT
-from experiments.nivmf.methods import METHODS as NIVMF
 from experiments.params import MAY_BE_EMPTY, Params
 from experiments.pfml import retrieval as pfml_retrieval
-from experiments.pfml.methods import METHODS as PFML
 from experiments.plm import retrieval as plm_retrieval
 from experiments.studies import histories_apart, measured, with_measures
 from experiments.study import Study
@@ -46,7 +42,8 @@ SOURCES: tuple[tuple[Study, tuple[str, ...], dict[str, Any]], ...] = (
     (plm_retrieval.Retrieval, ("PLM",), {}),
 )
 MAIN = tuple(name for _, names, _ in SOURCES for name in names)
-PROJECTED, ENCODED = ("PFML", "EL-nivMF"), (PFML["PFML"], MEANFIELD["MFCont"])
+METHODS = papers.methods()
+PROJECTED, ENCODED = ("PFML", "EL-nivMF"), (METHODS["PFML"], METHODS["MFCont"])
 COMBINATIONS = (*(f"{name}-CCP" for name in PROJECTED), *(f"{loss.name}+encoder" for loss in ENCODED))
 
 
@@ -68,7 +65,7 @@ class OneProtocolParams(Params):
 
 def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
     """The network before training, the main methods, and the combinations beside what they are made of."""
-    specs = runs_of(pick(PFML, ["untrained"]), params)
+    specs = runs_of(pick(METHODS, ["untrained"]), params)
     for study, names, changes in SOURCES:
         if asked := tuple(name for name in names if name in params.methods):
             own = _params(study, params, methods=asked, **changes)
@@ -94,10 +91,10 @@ def combined_runs(params: OneProtocolParams) -> list[RunSpec]:
     specs = []
     projected = [name for name in PROJECTED if f"{name}-CCP" in params.combinations]
     if names := [f"{name}-{form}" for name in projected for form in ("Proxy", "CCP")]:
-        ccp, loss = _params(Alternating, params), NIVMF["EL-nivMF"]
+        ccp, loss = _params(Alternating, params), METHODS["EL-nivMF"]
         fields = {**loss.fields, "algorithm": ALGORITHM}
-        own = {name: dataclasses.replace(loss, name=name, fields=fields) for name in names if name not in CCP}
-        specs += expand_seeds([ccp_spec(name, ccp, CCP | own) for name in ("untrained", *names)], ccp)
+        own = {name: dataclasses.replace(loss, name=name, fields=fields) for name in names if name not in METHODS}
+        specs += expand_seeds([ccp_spec(name, ccp, METHODS | own) for name in ("untrained", *names)], ccp)
     for loss in ENCODED:
         if (name := f"{loss.name}+encoder") in params.combinations:
             momentum = _params(plm_retrieval.Retrieval, params).momentum

@@ -1,11 +1,8 @@
 """Notebook 01: which of the losses suits the reader's images, or do the pretrained features alone?
 
-Candidates are the features as they are, their principal components, plain and whitened, and every loss in a few
-settings: a linear head that begins at the whitened components, or the tail of the network from a block on behind which
-such a head stands, with fewer steps and lower rates beside the full ones. They are compared on classes that are held
-out of the training part, which the seeds take turns in. The test classes are scored once, by the final fit.
-
-Of images without labels nobody knows which belong together, so that nothing is recommended: the reader looks at the
+Candidates are the features as they are, their principal components, plain and whitened, and every loss in the settings
+of ATTEMPTS. They are compared on classes that are held out of the training part, which the seeds take turns in. The
+test classes are scored once, by the final fit. Without labels nothing is recommended: the reader looks at the
 neighbours that each candidate finds. The one number that needs no labels is how many neighbours it leaves as they were.
 """
 
@@ -239,14 +236,13 @@ def _class_scores(run: runs.RunResult) -> list[list[float]]:
 
 
 def compared(finished: Iterable[runs.RunResult]) -> pd.DataFrame:
-    """A row per candidate, the best first: its mean SCORE over the held-out classes, a class being its mean over seeds,
-    and its difference to the best of what needs no training, paired by class, in points.
+    """A row per candidate, if classes were held out, the best first: its mean SCORE over them, a class being its mean
+    over seeds, and its difference to the best of what needs no training, paired by class, in points.
 
     `low` and `high` are Student's t intervals over classes, 95 % for all settings of all losses together (Bonferroni),
     because the best of many is picked on noise otherwise. The variance of a mean also has what seeds differ more than
     their classes explain, pooled over the losses. Of the losses whose interval lies above 0 and whose difference is at
-    least COUNTS the best is `recommended`; else, and with fewer than MIN_SEEDS classes, what needs no training. Empty
-    if no class was held out.
+    least COUNTS the best is `recommended`; else, and with fewer than MIN_SEEDS classes, what needs no training.
     """
     scored = [
         (label(run.spec), run.spec.method, run.spec.seed, class_id, 100 * value)

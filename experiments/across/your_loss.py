@@ -58,12 +58,8 @@ class YourLossParams(Params):
 
 
 def method_of(params: YourLossParams) -> Method:
-    """The loss as a method of this repository; its parameters learn as fast as the proxies of all others.
-
-    Raises:
-        ValueError: it cannot be loaded or built, `own_loss.refuse_unsound` refuses it, or an option that is to be
-            searched is not one of its numbers.
-    """
+    """The loss as a method of this repository; its parameters learn as fast as the proxies of all others. ValueError if
+    it cannot be built, `own_loss.refuse_unsound` refuses it, or an option to be searched is not one of its numbers."""
     code, ranges = own_loss.code_of(params.loss), ranges_of(params.search)
     name, build = params.loss.rpartition(":")[2], functools.partial(own_loss.OwnLoss, code)
     defaults = {option: argument.default for option, argument in own_loss.asked_by(own_loss.builder_of(code)).items()}
@@ -145,12 +141,9 @@ def comparisons(
     found: search.Search | None = None,
     finished: Iterable[runs.RunResult] = (),
 ) -> pd.DataFrame:
-    """A row per rival: the paired difference of the loss in points of METRIC, its interval, p after Holm over all
-    rivals and the judge's verdict, see `judging.judge`; where the loss gains most first.
-
-    trials: by rival, of the search that chose its settings. found: what `searched` returned. finished: the runs of the
-    table; where one is outdated there is no verdict.
-    """
+    """A row per rival, the largest gain first: the paired difference of the loss in points of METRIC, its interval, p
+    after Holm over all rivals and the judge's verdict, none where one of the `finished` runs of the table is outdated.
+    trials: by rival, of the search that chose its settings; found: what `searched` returned."""
     rows, mine = saving.as_saved(table), method_of(params).name  # in the digits of tables equal runs differ by 0
     trials = {**trials, mine: len(found["trials"]) if found else 0}
     others = [name for name in rows["method"].unique() if name not in {*comparing.UNTRAINED, mine}]

@@ -38,20 +38,19 @@ def pools(params: Any) -> list[RunSpec]:
 
 
 def alternating(params: Any) -> list[RunSpec]:
-    """Fig. 6: each loss within the batch, as one problem, and as problems that follow one another.
-
-    Then problems of other lengths; the controls, each with one part of CCP left out; theta* as the start of every
-    problem; CCP over other losses.
-    """
-    levels: list[Level] = [([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], "", {})]
-    lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
+    """Fig. 6: each loss within the batch, as one problem, and as problems that follow one another; problems of other
+    lengths; controls with a part of CCP left out; theta* as the start of every problem; and CCP over other losses."""
     # proxies do most for C2, its own batch for MS
     by_length = [f"{loss}-CCP-L" for loss in params.losses if loss in ("C2", "MS")]
-    for length in [*lengths, params.steps] if lengths and params.steps else lengths:
-        levels.append((by_length, f"problem_steps={length}", {"problem_steps": length}))
-    levels.append((OURS, "penalty=none", {"projection": 0.0}))
-    levels.append((OURS, "picks=random", {"pool_size": params.proxies_per_class}))
-    levels.append((OURS, "start=best", {"reset": True}))
+    lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
+    lengths += [params.steps] if lengths and params.steps else []
+    levels: list[Level] = [
+        ([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], "", {}),
+        *((by_length, f"problem_steps={length}", {"problem_steps": length}) for length in lengths),
+        (OURS, "penalty=none", {"projection": 0.0}),
+        (OURS, "picks=random", {"pool_size": params.proxies_per_class}),
+        (OURS, "start=best", {"reset": True}),
+    ]
     if params.batch_weight:
         levels.append((OURS, "batch_weight=0", {"batch_weight": 0.0}))
     for name in params.over:

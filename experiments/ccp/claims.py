@@ -12,40 +12,26 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
   gap/radius, loss_gap     the studies of Proposition 2 on random point sets (`seed`)
 """
 
-from experiments.analysis.claims import (
-    NOT_TESTABLE,
-    OTHER_DATA,
-    OWN_CONTROL,
-    ClaimTest,
-    Part,
-    at_least,
-    at_most,
-    cheaper,
-    control,
-    falling,
-    flat,
-    higher,
-    learned,
-    lower,
-    planned,
-    rising,
-)
+from experiments.analysis import claims
+from experiments.analysis.claims import ClaimTest, control, falling, flat, higher, learned, lower, rising
 from experiments.ccp.methods import ALTERNATED, LOSSES
 
 OURS = "C2-CCP-L"
 
 
-def _map(subject: str, *baselines: str, **options: float) -> Part:
+def _map(subject: str, *baselines: str, **options: float) -> claims.Part:
     return higher(subject, *baselines, **{"metric": "MAP@R"} | options)  # type: ignore[arg-type]
 
 
-def _flat(subject: str, baseline: str, within: float) -> Part:
+def _flat(subject: str, baseline: str, within: float) -> claims.Part:
     return flat(subject, baseline, within, metric="MAP@R")
 
 
-def _alternated(*cells: str) -> tuple[Part, ...]:
+def _alternated(*cells: str) -> tuple[claims.Part, ...]:
     """The premise that runs had several problems, without which nothing is said of CCP."""
-    return tuple(at_least(cell, str(ALTERNATED), "problems", about="training", precondition=True) for cell in cells)
+    return tuple(
+        claims.at_least(cell, str(ALTERNATED), "problems", about="training", precondition=True) for cell in cells
+    )
 
 
 ALL = tuple(f"{loss}-CCP-L" for loss in LOSSES)
@@ -97,12 +83,12 @@ _TESTS = (
         "0.5 points over the range of batch sizes; on par: within 1 point, twice the spread over seeds",
         ingredient="batch size"),
     ClaimTest("ccp-09", "46_ccp_cost",
-        (cheaper(f"{OURS};C=100", "1.16", metric="time_ratio", interpretation="a step"),
-         control(cheaper(f"{OURS};C=1000", "1.16", metric="loss_ratio",
+        (claims.cheaper(f"{OURS};C=100", "1.16", metric="time_ratio", interpretation="a step"),
+         control(claims.cheaper(f"{OURS};C=1000", "1.16", metric="loss_ratio",
                          interpretation="without the network, 1,000 classes"))),
         "marginal: at most twice the published 8 percent; a step is what the paper times, most of it the network",
         "memory, which is counted and not claimed to be small in a number; the published hardware",
-        network="bn_inception", revised=OWN_CONTROL),
+        network="bn_inception", revised=claims.OWN_CONTROL),
     ClaimTest("ccp-10", "44_ccp_ablation_alternating",
         tuple(higher(f"{loss}-CCP-L", loss, by=5.0, metric="steps", relative=True) for loss in LOSSES),
         "5 percent: half of the smallest published increase (10)",
@@ -117,13 +103,13 @@ _TESTS = (
          _map("C1-CCP-S", "C1-XBM-S"), _map("C2-CCP-S", "C2-XBM-S"), control(_map("C2-CCP-S", "C2")),
          *_alternated("C1-CCP-L", "C2-CCP-L", "C1-CCP-S", "C2-CCP-S")),
         "0.5 points: under half of the published gain of C2-CCP-L over C2-XBM-L on CUB (1.3)",
-        "SoftTriple with one centre", revised=OTHER_DATA),
+        "SoftTriple with one centre", revised=claims.OTHER_DATA),
     ClaimTest("ccp-13", "47_ccp_conventional",
         (*(higher(name, "ProxyAnchor", "MS", on=("cub", "sop", "inshop")) for name in ("C2-CCP-L", "MS-CCP-L")),
          lower("C2-CCP-L", "ProxyAnchor", on=("cars",))),
         "0.5 points: a third of the published gain on CUB (1.37)",
         "the state of the art of the time but for ProxyAnchor and MS; In-shop", protocol="conventional",
-        not_testable="needs the whole benchmarks and their published baselines", revised=NOT_TESTABLE),
+        not_testable="needs the whole benchmarks and their published baselines", revised=claims.NOT_TESTABLE),
     ClaimTest("ccp-14", "41_ccp_retrieval",
         (higher("methods;of=MAP@R", "methods;of=P@1", by=10.0, metric="relative_spread", relative=True),
          *(learned(f"{loss}-CCP-L") for loss in LOSSES),
@@ -131,14 +117,15 @@ _TESTS = (
         "10 percent more spread between methods, in units of the spread over seeds: less would not change a ranking; "
         "only of methods that have learned, as failures differ most"),
     ClaimTest("ccp-15", "48_ccp_covering_radius",
-        (at_most("anchors;chosen=k-center", "1", "gap/radius", tolerance=1e-9),
-         at_most("anchors;chosen=random", "1", "gap/radius", tolerance=1e-9),
-         at_most("anchors;chosen=duplicates", "1", "gap/radius", tolerance=1e-9),
+        (claims.at_most("anchors;chosen=k-center", "1", "gap/radius", tolerance=1e-9),
+         claims.at_most("anchors;chosen=random", "1", "gap/radius", tolerance=1e-9),
+         claims.at_most("anchors;chosen=duplicates", "1", "gap/radius", tolerance=1e-9),
          control(higher("anchors;chosen=duplicates", "anchors;chosen=k-center", by=0.05, metric="loss_gap",
                         about="study"))),
         "the bound for every point set, and 0.05 between losses of about 1 for anchors that are duplicates",
         "the terms of Prop. 2 in the training error and the number of samples; its second average lacks 1/n",
-        revised=OWN_CONTROL),
+        revised=claims.OWN_CONTROL),
 )
 # fmt: on
-TESTS = planned(_TESTS) | planned(_TESTS[:2], seeds=5)  # a run on MNIST takes minutes, and its two claims are large
+# A run on MNIST takes minutes, and its two claims are large
+TESTS = claims.planned(_TESTS) | claims.planned(_TESTS[:2], seeds=5)

@@ -116,7 +116,7 @@ CHOICES = ("k-center", "random", "duplicates")  # duplicates: those nearest to a
 
 
 def bound_rows(point_sets: int) -> Iterator[dict]:
-    """Proposition 2 on random clusters with four anchors per class, a row per point set (`seed`), choice and metric.
+    """Proposition 2 on random clusters, a row per point set (`seed`), choice and metric.
 
     The loss is C2's hinge of a pair, 1-Lipschitz in each point, so that anchors weighted by the samples that they stand
     for are at most the mean distance to them, and so at most the covering radius, from the mean over all pairs (the
@@ -175,9 +175,8 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
             yield row | {"seed": seed, "value": (exact / constant).item()}
 
 
-# At quick the glyphs stand in for MNIST, whose training and test classes are the same, so that none can be held out. A
-# pass over its test images costs a core as much as 150 steps. Nothing is searched: a search scores digits that it did
-# not train on, whose features in two dimensions training only harms.
+# At quick the glyphs stand in for MNIST, whose test images cost a core as much as 150 steps. Nothing is searched: a
+# search scores digits that it did not train on, whose features in two dimensions training only harms.
 Mnist = ccp_study(
     "40_ccp_mnist",
     parameters(CcpOptions, problems=tuple[Whole, ...]),  # after so many the space is looked at

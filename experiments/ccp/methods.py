@@ -139,12 +139,9 @@ SHORT = {"batch_size": 32, "batch_weight": 0.1, "protocol": ONE_FOLD, "problem_p
 
 
 class CcpOptions(BaseModel):
-    """What the notebooks that train CCP share.
-
-    At quick and small a run has hundreds of steps, not tens of thousands: proxies learn at the rate of a new head, XBM
-    starts after a tenth of the steps, and the in-batch term of the released code is on. The network soon leaves its
-    proxies behind while the scores of a problem still creep up, so a problem ends after `problem_steps`, see REGIMES.
-    """
+    """What the notebooks that train CCP share. At quick and small a run has hundreds of steps, not tens of thousands:
+    proxies learn at the rate of a new head, XBM starts after a tenth of the steps, the in-batch term of the released
+    code is on, and a problem ends after `problem_steps`, see REGIMES, however its scores creep up."""
 
     protocol: str
     proxies_per_class: Count

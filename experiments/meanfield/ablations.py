@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from dmlrepro.losses import baselines
 from experiments.analysis import results
 from experiments.analysis.claims import START
-from experiments.meanfield.conventional import curve_options, curve_table
+from experiments.meanfield.conventional import curve_options, curves_of
 from experiments.meanfield.magnet import best_fields, field_offset
 from experiments.meanfield.methods import PROFILES, SHARPNESS, every_run, meanfield_study
 from experiments.params import Count, Number, Positive, Whole, parameters
@@ -99,10 +99,8 @@ def regularizers_of(run: RunResult, params: Any) -> list:
 @measurement("meanfield.solved_fields")
 def solved_fields_of(run: RunResult) -> dict[str, float]:
     """The `field_offset` of the mean fields at which the loss over all training images is least while the network
-    stays, and the norm of the gradient there over that at the fields of the last step, `field_gradient`.
-
-    The minimum is looked for from the trained fields and from the class means, and the lower one counts.
-    """
+    stays, the lower of the minima that trained fields and class means lead to, and the norm of the gradient there over
+    that at the fields of the last step, `field_gradient`."""
     manifest, embeddings, labels = training_embeddings(run)
     loss = trained_loss(run, manifest, embeddings.shape[1]).double()
     embeddings = embeddings.double()
@@ -187,7 +185,7 @@ Alpha = by_epochs(
         params,
         {f"alpha={alpha:g}": {**curve_options(params), "loss_options": {"alpha": alpha}} for alpha in params.alphas},
     ),
-    curve_table,
+    measures=curves_of,
     profiles={"*": {"alphas": (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)}, "quick": {"alphas": (0.01, 1.0, 40.0)}},
     references={"alphas": (SHARPNESS["alpha"],)},
 )

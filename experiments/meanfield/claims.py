@@ -15,19 +15,8 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
 Since 2026-11 what is compared must have gained over the network that its training began with.
 """
 
-from experiments.analysis.claims import (
-    ON_A_GRID,
-    OWN_CONTROL,
-    PROTOCOLS,
-    ClaimTest,
-    control,
-    flat,
-    higher,
-    lower,
-    on_a_par,
-    planned,
-    rising,
-)
+from experiments.analysis import claims
+from experiments.analysis.claims import ClaimTest, control, flat, higher, lower, on_a_par, rising
 
 MEAN_FIELDS = ("MFCont", "MFCWMS")
 SCORE = {"metric": "MAP@R"}
@@ -40,7 +29,7 @@ AT_OPTIMUM = "the sentence speaks of the optimal fields, and training stops shor
 
 
 # fmt: off
-_TESTS = (
+TESTS = claims.planned((
     ClaimTest("meanfield-01", "31_meanfield_mlrc",
         (higher("MFCont", "Cont", by=0.3, **SCORE),
          higher("MFCWMS", "CWMS", by=0.3, on=("cub", "sop"), **SCORE),
@@ -68,7 +57,7 @@ _TESTS = (
         "half an epoch, less than the step between evaluations; published 6 to 17; MAP@R at most 10 percent below, "
         "since what learns less is at its best sooner; over twelve epochs",
         "runtime, which differs from machine to machine; SOP and In-Shop", universal=True,
-        revised=f"{OWN_CONTROL}; {TOO_SHORT}"),
+        revised=f"{claims.OWN_CONTROL}; {TOO_SHORT}"),
     ClaimTest("meanfield-05", "33_meanfield_ablation_dim",
         (*(rising(f"{name};dim=32..1024", by=1.0, **SCORE) for name in MEAN_FIELDS),
          *(higher(f"{name};dim=64..256 - ProxyAnchor;dim=64..256", f"{name};dim=512..1024 - ProxyAnchor;dim=512..1024",
@@ -80,7 +69,7 @@ _TESTS = (
          rising("MFCWMS;delta=0.6..1", by=5.0, metric="best_beta", kind="rank")),
         "stable: within 1 point of the default at all levels, every corner included, about three times the published "
         "interval (0.3); the preferred beta rises by 5 over the range of delta, half a step of the published grid",
-        revised=ON_A_GRID, ingredient="beta and delta"),
+        revised=claims.ON_A_GRID, ingredient="beta and delta"),
     ClaimTest("meanfield-07", "35_meanfield_ablation_batch_size",
         (lower("MFCWMS;batch=30", "MFCWMS;batch=180", by=0.5, **SCORE),
          flat("MFCWMS;batch=150..180", "MFCWMS;batch=180", within=0.5, **SCORE)),
@@ -108,13 +97,13 @@ _TESTS = (
         "0.1 points: half of the smallest published gain (0.2); also over ProxyNCA++ that starts and learns as MFNCA "
         "does, so that the second term alone differs",
         "that P@1 gains the most", protocol="mlrc", decides="all", universal=True,
-        revised=f"{OWN_CONTROL}; {PROTOCOLS}"),
+        revised=f"{claims.OWN_CONTROL}; {claims.PROTOCOLS}"),
     ClaimTest("meanfield-12", "31_meanfield_mlrc",
         (higher("MFCWMS", "ArcFace", by=0.1, on=("cub", "sop"), **SCORE),
          higher("MFCWMS", "ProxyAnchor", by=0.1, on=("cub",), **SCORE),
          lower("MFCWMS", "ProxyAnchor", by=0.1, on=("cars",), **SCORE)),
         "0.1 points, since the claim is one of significance; paired by seed, and adjusted for the number of claims",
-        "SOP", protocol="mlrc", decides="all", revised=PROTOCOLS),
+        "SOP", protocol="mlrc", decides="all", revised=claims.PROTOCOLS),
     ClaimTest("meanfield-13", "32_meanfield_conventional",
         tuple(lower(name, "ProxyAnchor", by=0.05, metric="slope_after_best", on=("cub", "cars"))
               for name in MEAN_FIELDS),
@@ -126,7 +115,8 @@ _TESTS = (
          *(control(lower(f"{name};lambda=0", "ProxyAnchor", by=0.05, metric="field_offset")) for name in MEAN_FIELDS)),
         "at most 0.4 of the spread of the class, where a sample is at 1; 0.05 nearer than proxies of ProxyAnchor; of "
         "fields that minimise the loss while the trained network stays",
-        "the limit of small spread, which notebook 30 shows without images", revised=f"{OWN_CONTROL}; {AT_OPTIMUM}"),
+        "the limit of small spread, which notebook 30 shows without images",
+        revised=f"{claims.OWN_CONTROL}; {AT_OPTIMUM}"),
     ClaimTest("meanfield-15", "32_meanfield_conventional",
         tuple(part for mean_field, pair in (("MFCont", "Cont"), ("MFCWMS", "CWMS"))
               for part in (lower(mean_field, "1.3", by=0.0, metric="exponent", about="cost"),
@@ -136,6 +126,5 @@ _TESTS = (
         "the published hardware",
         changed="2026-11: the pair losses must be quadratic too, and sizes begin at 4,000 samples, since below what "
                 "a call costs at any size was a part of the time"),
-)
+))
 # fmt: on
-TESTS = planned(_TESTS)

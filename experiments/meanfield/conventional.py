@@ -14,7 +14,7 @@ from experiments.meanfield import growth
 from experiments.meanfield.claims import MATCHED
 from experiments.meanfield.methods import FIELD_LR, VIT, every_run, meanfield_study
 from experiments.params import Count, Number, Params, parameters
-from experiments.studies import scored, study_rows, with_measured
+from experiments.studies import scored, study_rows
 from experiments.training import keys
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -78,12 +78,10 @@ def curve_measures(run: RunResult) -> dict[str, dict[str, float]]:
     return measures
 
 
-def curve_table(finished: Iterable[RunResult], params: Params) -> pd.DataFrame:
-    """The rows of the runs, and what `curve_measures` finds in their evaluations."""
-    finished = list(finished)
-    kept = [(run, curve_measures(run)) for run in finished if run.spec.keep_history]
-    measurements = [scored(run, values, setting) for run, of_run in kept for setting, values in of_run.items()]
-    return with_measured(finished, measurements, params)
+def curves_of(run: RunResult, params: Params) -> list:
+    """What `curve_measures` finds in the evaluations of a run that kept them."""
+    found = curve_measures(run) if run.spec.keep_history else {}
+    return [scored(run, values, setting) for setting, values in found.items()]
 
 
 def learning_differences(finished: Iterable[RunResult]) -> dict[str, tuple]:
@@ -120,7 +118,7 @@ Conventional = meanfield_study(
         repetitions=(Count, 5),  # of the timing
     ),
     conventional,
-    curve_table,
+    measures=curves_of,
     profiles={
         "*": {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")},
         "quick": {"steps": 0, "epochs": 2, "growth_sizes": (4000, 6000)},
@@ -134,6 +132,6 @@ Vit = meanfield_study(
     "39_meanfield_vit",
     parameters(methods=(tuple[str, ...], ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")), alpha=(Number, 20.0)),
     vit,
-    curve_table,
+    measures=curves_of,
     profiles={"quick": {"steps": 0, "epochs": 2}, "small": {"steps": 0, "epochs": 4}, "paper": {"backbone": VIT}},
 )

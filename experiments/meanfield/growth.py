@@ -20,11 +20,8 @@ def measure(sizes: Iterable[int], num_classes: int, dim: int, repetitions: int) 
     with timing.threads(1):
         calls = {(name, size): _step(name, size, num_classes, dim) for name in LOSSES for size in sizes}
         seconds = timing.in_turn(calls, repetitions, "cpu", rounds=2)
-    return pd.DataFrame(
-        {"method": name, "samples": size, "repetition": repetition, "seconds": value}
-        for (name, size), values in seconds.items()
-        for repetition, value in enumerate(values)
-    )
+    table = pd.DataFrame(seconds).rename_axis(index="repetition", columns=["method", "samples"])
+    return table.unstack().rename("seconds").reset_index()
 
 
 def _step(name: str, size: int, num_classes: int, dim: int):

@@ -9,11 +9,8 @@ from experiments.meanfield.methods import MARGINS, SHARPNESS
 
 
 def forces(alpha: float = 0.01, anchor: tuple[float, float] = (32.0, 0.1)) -> Figure:
-    """Pull of the own class (left) and push of another (right) on one image, against the cosine distance 1 - cos.
-
-    MFCont (Eq. 8) and MFCWMS (Eq. 10) with published settings and ProxyAnchor with its own (sharpness, margin): the
-    derivatives of their terms, divided by the sharpness where a term has that as a factor, so that all end at 1.
-    """
+    """Pull of the own class (left) and push of another (right) on one image, against the cosine distance 1 - cos:
+    derivatives of the terms of MFCont (Eq. 8), MFCWMS (Eq. 10) and ProxyAnchor, over a sharpness that is a factor."""
     distance = torch.linspace(0, 2, 401, dtype=torch.float64)
     cosine, (sharp, margin) = 1 - distance, anchor
     beta, delta = SHARPNESS["beta"], SHARPNESS["delta"]

@@ -1,8 +1,7 @@
 """Notebook 30: the infinite-range ferromagnet (Sec. 3.1, A.1, A.2), and the same picture for embeddings.
 
-Notebook 30 has the theory; here J = 1. The Monte Carlo is exact at every N and takes Eq. 12 as its recipe: given a
-field the spins are independent, and given the spins the field is normally distributed about their mean with variance
-T / (J N). Drawing both in turn samples the Gibbs distribution, and all that a sweep needs of the spins is their sum.
+Here J = 1. The Monte Carlo is exact at every N, by Eq. 12: given a field the spins are independent, and given the spins
+the field is normal about their mean with variance T / (J N). Drawing both in turn samples the Gibbs distribution.
 """
 
 import itertools
@@ -28,8 +27,7 @@ CRITICAL = 1 / 3  # T_c / J
 TEMPERATURES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)
 ALPHAS = (0.01, 20.0)  # of MFCWMS: the paper's, and its choice for a transformer
 SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
-# How far the centres of classes scatter about a common direction: apart they fulfil the constraint of Eq. 7, d > m_N
-# for all pairs, and crowded they do not.
+# How far centres scatter about a common direction: apart they fulfil the constraint of Eq. 7, crowded they do not
 CENTERS = {"apart": 100.0, "crowded": 0.6}
 
 

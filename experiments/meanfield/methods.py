@@ -25,8 +25,7 @@ SHARPNESS = {"alpha": 0.01, "beta": 80.0, "delta": 0.8}  # delta is a cosine
 
 _SEC_4 = "Sec. 4.2"
 _CODE = "the released README; the paper does not say"
-# The traditional protocol's training of every method, by data set; when and by which factor rates drop is
-# the released one for BN-Inception.
+# The traditional protocol's training of every method; drops of the rates are the released ones for BN-Inception.
 _DROPS = {"cub": (10, 0.5), "cars": (20, 0.5), "sop": (20, 0.25), "inshop": (20, 0.25)}
 TRADITIONAL: dict[str, dict[str, Setting]] = {
     dataset: {
@@ -100,8 +99,7 @@ LABELS = {
 }
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
-# So the paper calls what we have; its ProxyNCA is the form of MLRC, of which ProxyNCA++ is the current one, and its MS
-# has no miner, which our MultiSimilarity has
+# So the paper calls what we have; ProxyNCA++ is the current form of its ProxyNCA, and its MS lacks our miner
 PRINTED = {"ProxyAnch.": "ProxyAnchor", "ProxyNCA": "ProxyNCA++", "MS+Miner": "MultiSimilarity"}
 PRINTED |= {"Cont.": "Cont", "MFCont.": "MFCont"}
 EXPERIMENTS = {  # the notebook that repeats a published table

@@ -22,8 +22,7 @@ from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
-# These forms are run at 128 dimensions, where the released code of all of them but KL's uses the printed fit. Those of
-# nivMF differ in the fit alone and are not run.
+# At 128 dimensions, where the released code of all but KL uses the printed fit; those of nivMF differ in that alone
 FORMS = {
     "EL-vMF": ("corrected", "printed"),
     "B-vMF": ("corrected", "printed"),
@@ -146,10 +145,8 @@ def _growths(seed: int, dim: int, setting: str = "") -> list[dict]:
 
 
 def logits_by_cosine(method: str, embedding: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
-    """-d / t of an embedding (M,) to proxies (C, M) as a differentiable function of its cosines to them, both (C,).
-
-    Each proxy turns in the plane it spans with the embedding, at constant norm, so that its cosine alone changes.
-    """
+    """-d / t of an embedding (M,) to proxies (C, M) as a differentiable function of its cosines to them, both (C,);
+    each proxy turns in the plane it spans with the embedding, at constant norm."""
     mode, norms = F.normalize(embedding, dim=0), proxies.norm(dim=1, keepdim=True)
     cosines = (F.normalize(proxies, dim=1) @ mode).requires_grad_()
     aside = F.normalize(proxies - (proxies @ mode)[:, None] * mode, dim=1)

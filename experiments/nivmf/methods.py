@@ -41,9 +41,8 @@ TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learn
 # kappa_z over the embedding's norm, which a fresh head leaves at 0.5 (conv4, 64 dimensions), 50 (SqueezeNet, 128) or 10
 # (MobileNetV2, 128): initial concentrations are a quarter to a half of the dimension. ResNet-50's is the least of the
 # released code, BN-Inception's our choice. At the profile paper the released value of data set and dimension is taken.
-EMBEDDING_SCALE = {"conv4": 30.0, "squeezenet1_1": 1.0, "mobilenet_v2": 5.0} | dict.fromkeys(
-    ("resnet50.tv_in1k", "bn_inception"), 10.0
-)
+EMBEDDING_SCALE = {"conv4": 30.0, "squeezenet1_1": 1.0, "mobilenet_v2": 5.0}
+EMBEDDING_SCALE |= {"resnet50.tv_in1k": 10.0, "bn_inception": 10.0}
 
 SAMPLES = 5  # EL-nivMF draws so many per image (N) in the released runs
 OMEGA = 0.3  # weight of ProxyAnchor beside EL-nivMF, the best of 0.1, 0.3, 1, 3, 10 chosen as the initial values were
@@ -72,12 +71,8 @@ _TABLE_1 = _SHARED | {
 
 
 def _rates(proxies: float, concentrations: float, concentration: float, temperature: float, source: str) -> dict:
-    """Learning rates of a probabilistic loss from multiples of the network's.
-
-    We learn logarithms. That of a concentration has its released rate over the initial value, so that the first steps
-    are those of the release. That of the temperature has its rate as it is: over an initial 0.003 a step would
-    multiply or divide the temperature by two, by which the release crosses zero.
-    """
+    """Learning rates of a probabilistic loss from multiples of the network's, of logarithms as DEVIATIONS says: over an
+    initial temperature of 0.003 a step would multiply or divide it by two, by which the release crosses zero."""
     source, remark = f"{source}: {{:g}} x the network's".format, f", over the initial {concentration:g}"
     return {
         "loss_lr.proxies": Setting(proxies * LR, source(proxies)),
@@ -134,10 +129,8 @@ COMPARED: dict[str, dict[str, Setting]] = {
 
 
 def released_for(dataset: str, backbone: str, dim: int) -> dict[str, Setting]:
-    """The released run of ProxyAnchor + EL-nivMF; where none was released (SOP, BN-Inception), the most alike.
-
-    That is the one for CUB where the set is not Cars, with ResNet-50, at 128 dimensions up to 128 and at 512 above.
-    """
+    """The released run of ProxyAnchor + EL-nivMF; where none was released (SOP, BN-Inception), the most alike: for CUB
+    where the set is not Cars, with ResNet-50, at 128 dimensions up to 128 and at 512 above."""
     benchmark = benchmark_of(dataset)
     known = benchmark if benchmark in ("cub", "cars") else "cub", 128 if dim <= 128 else 512
     epochs, drops, drop, proxies, concentrations, concentration, scale, omega = _COMMANDS[known]

@@ -42,7 +42,8 @@ def normalizer_table(params: NormalizerParams) -> pd.DataFrame:
         rows.append(("exact", at, "best_concentration", best_concentration(dim, params.cosine, "exact")))
         for method, (kappas, means) in sampler_means(dim, (20.0, 50.0, 200.0, 400.0)).items():
             rows += [(method, f"{at};kappa={kappa:g}", "mean_cosine", mean) for kappa, mean in zip(kappas, means)]
-    for jacobian, kappa in itertools.product(("heuristic", "exact"), SPHERE_CONCENTRATIONS):
+    concentrations = ((20.0, 20.0, 20.0), (20.0, 5.0, 50.0))  # Fig. 2
+    for jacobian, kappa in itertools.product(("heuristic", "exact"), concentrations):
         at = "kappa=" + ",".join(f"{k:g}" for k in kappa)
         rows.append((f"{jacobian} D(K)", at, "integral", density_integral(kappa, jacobian)))
     return study_rows(params, [dict(zip(("method", "setting", "metric", "value"), row)) for row in rows])
@@ -97,9 +98,6 @@ def sampler_means(dim: int, kappas: Sequence[float]) -> dict[str, tuple]:
         points = vmf.sample(mode, kappa, 5000, torch.Generator().manual_seed(0), envelope)
         means[name] = (kappa.numpy(), points[..., 0].mean(0).numpy())
     return means
-
-
-SPHERE_CONCENTRATIONS = ((20.0, 20.0, 20.0), (20.0, 5.0, 50.0))  # Fig. 2
 
 
 def density_integral(kappa: Sequence[float], jacobian: str) -> float:

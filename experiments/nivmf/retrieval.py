@@ -21,17 +21,13 @@ def retrieval(params: Any) -> list[RunSpec]:
     found = [spec for spec, _ in search_each(specs_of(params), METHODS, params)]
     specs = with_histories(expand_seeds(found, params))
     if params.lr_drop_epochs and JOINT in params.methods:
-        schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop} | _longer(params)
+        schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop}
+        if params.profile == "paper" and params.protocol == "roth":  # the released runs have longer ones than Table 1
+            table_1, record = protocols.find("roth").settings, params.published(JOINT, TABLE_2)
+            unset = [name for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]]
+            schedule |= {name: record[name].value for name in unset}
         specs += runs_of([METHODS[JOINT]], params, setting=TABLE_2, **schedule)
     return specs
-
-
-def _longer(params: Any) -> dict:
-    """Epochs and batches of the released runs instead of Table 1's, but for what the reader set otherwise."""
-    if params.profile != "paper" or params.protocol != "roth":
-        return {}
-    table_1, record = protocols.find("roth").settings, params.published(JOINT, TABLE_2)
-    return {name: record[name].value for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]}
 
 
 def nmi_of(run: RunResult, params: Any) -> list[protocols.Scored]:

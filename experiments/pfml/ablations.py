@@ -1,8 +1,7 @@
 """Notebooks 13 to 16: the four ablations of PFML (Fig. 3).
 
-Every run is PFML at the paper's setting (M = 15, or 2 where classes are many, alpha = 3, delta = 0.2) with one thing
-varied. A search may decide delta and the learning rates, never alpha: an ingredient is judged at its published decay.
-The default point of all four is one spec, but for the profile paper, where notebook 13 has batches of its own.
+One thing varies about the paper's setting, and alpha is 3 whatever a search has found: an ingredient is judged at its
+published decay. The default point of all four is one spec, but at paper, where notebook 13 has batches of its own.
 """
 
 from collections.abc import Callable, Mapping

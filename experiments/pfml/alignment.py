@@ -2,10 +2,7 @@
 
 The claim: where a class has samples Z and delta is below `hypothesis_limit(Z)`, proxies that follow PFML's attraction
 come to rest within delta of the samples they represent, so that their matching cost (printed as W_2) is at most delta;
-under CPML's attraction, which grows with distance, it is larger than delta.
-
-Notebook 12 says what the numbers of `study` show, and why. In D > alpha + 2 dimensions -sum r^-alpha is subharmonic
-away from the samples: minima far from all of them exist, as the centroid of a regular simplex.
+under CPML's attraction, which grows with distance, it is larger. Notebook 12 says what the numbers of `study` show.
 """
 
 import itertools
@@ -96,8 +93,7 @@ def equilibrium(starts: Tensor, points: Tensor, field: Field, generator: torch.G
     """Where proxies (m, D) come to rest in the attraction of points (n, D); the proxies do not act on each other.
 
     A direct search, since minima lie on kinks: every proxy takes the best of 128 steps of fixed length, and halves
-    the length when none goes down, from delta / 2 to 1e-6 delta. On the rim of a ball that is exact in the distance
-    from the sample and, with the directions being finite, to a few hundredths of delta along the rim.
+    the length when none goes down, from delta / 2 to 1e-6 delta.
     """
     one_class = torch.zeros(len(points), dtype=torch.int64)
     directions = F.normalize(torch.randn(64, starts.shape[1], generator=generator).to(starts), dim=1)

@@ -13,21 +13,8 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
 The methods and levels compared must have gained over the network that their training began with.
 """
 
-from experiments.analysis.claims import (
-    OWN_CONTROL,
-    ClaimTest,
-    Part,
-    at_least,
-    at_most,
-    control,
-    drop,
-    falling,
-    flat,
-    higher,
-    lower,
-    on_a_par,
-    planned,
-)
+from experiments.analysis import claims
+from experiments.analysis.claims import ClaimTest, control, drop, falling, flat, higher, lower, on_a_par
 
 # Five settings of PFML's clipping were tried on validation classes and seven of CPML's, none of any other method.
 TUNED = "2026-11: only where all methods compared had equally many trials of the same search, at least 12"
@@ -39,12 +26,12 @@ RELATIVE_W2 = "W2 / intra_class_distance"
 EPOCH, ALONE = "a training step", "the loss alone"  # what may take barely longer
 
 
-def _time(subject: str, constant: str, metric: str, interpretation: str) -> Part:
+def _time(subject: str, constant: str, metric: str, interpretation: str) -> claims.Part:
     return lower(subject, constant, by=0.0, metric=metric, about="cost", interpretation=interpretation)
 
 
 # fmt: off
-_TESTS = (
+TESTS = claims.planned((
     ClaimTest("pfml-01", "10_pfml_retrieval",
         (higher("PFML", "CPML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity"),),
         "0.5 points: the spread over seeds these papers report; less would not survive another implementation",
@@ -79,16 +66,17 @@ _TESTS = (
         "10 percent of W2: a third of the published reduction (33), with proxies that start at norm 1 and with proxies "
         "as drawn; the same relative to the spread of the classes",
         changed=f"{TUNED}; W2 relative to the distance within a class as well, since a collapsed embedding passed",
-        revised=f"{OWN_CONTROL}; {DRAWN}"),
+        revised=f"{claims.OWN_CONTROL}; {DRAWN}"),
     ClaimTest("pfml-07", "12_pfml_proxy_alignment",
-        (at_most("PFML;M=1..10", "1", "W2/delta", tolerance=1e-3),
-         at_least("CPML;M=1..10", "1", "W2/delta"),
+        (claims.at_most("PFML;M=1..10", "1", "W2/delta", tolerance=1e-3),
+         claims.at_least("CPML;M=1..10", "1", "W2/delta"),
          lower("PFML", "CPML", "ProxyNCA++", "ProxyAnchor", by=10.0, metric="W2", relative=True),
          control(lower("PFML", "CPML", "ProxyNCA++", "ProxyAnchor", by=10.0, metric=RELATIVE_W2, relative=True))),
         "the bounds are exact, but for 0.1 percent of the optimiser; 10 percent of W2: a quarter of the published 38; "
         "the same relative to the spread of the classes",
         changed=f"{TUNED}; W2 relative to the distance within a class as well, since a collapsed embedding passed; the "
-                "bounds need 1 and 10 proxies, where any number between 1 and 1000 was enough", revised=OWN_CONTROL),
+                "bounds need 1 and 10 proxies, where any number between 1 and 1000 was enough",
+        revised=claims.OWN_CONTROL),
     ClaimTest("pfml-08", "13_pfml_ablation_proxies",
         (higher("PFML;M=1..30", "PFML;M=0"),),
         "0.5 points, as for pfml-01; all M > 0 count alike, so that none is chosen by its result; at the published "
@@ -133,7 +121,7 @@ _TESTS = (
         "it for classes, but for a tenth of a power",
         "the published hardware, on which the network takes a smaller share of a step", network="resnet50",
         changed="2026-11: ResNet-50 alone, since a ratio of times on a smaller network says nothing about it; the loss "
-                "alone and its growth beside the step", revised=OWN_CONTROL),
+                "alone and its growth beside the step", revised=claims.OWN_CONTROL),
     ClaimTest("pfml-14", "10_pfml_retrieval",
         (higher("PFML;dim=64",
                  *(f"{name};dim=64" for name in ("ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity"))),),
@@ -146,6 +134,5 @@ _TESTS = (
         "0.5 points: half of the smallest published gain (1.1)",
         "HIST and the other baselines of Tables 6 and 7", protocol="mlrc", decides="separated",
         changed=TUNED),
-)
+))
 # fmt: on
-TESTS = planned(_TESTS)

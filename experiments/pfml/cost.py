@@ -1,8 +1,7 @@
 """Notebook 17: what a training step costs with PFML, beside ProxyNCA++ and ProxyAnchor (the paper's Table 9).
 
-A step and how it is measured: `experiments.timing`. Repulsion is evaluated for close pairs of different classes alone,
-so PFML is measured for scattered points, as drawn at the start of training, and for crowded ones, a hundredth of whose
-pairs are close.
+A step and how it is measured: `experiments.timing`. Repulsion costs by the close pairs of different classes alone, so
+PFML is measured for scattered points, as at the start of training, and for crowded ones, with 1 % of close pairs.
 """
 
 import itertools
@@ -33,9 +32,8 @@ GROUPS = 100  # crowded points form so many: a pair is close with probability 1 
 
 
 def measure(params: Any) -> pd.DataFrame:
-    """Seconds and megabytes of the loss's part of a step, and of the network's, measured on `network_images` images and
-    scaled up to a batch; a row per method, setting and repetition (`seed`). Megabytes are the peak of what the step
-    makes, gradients included, and are measured once."""
+    """Seconds of the loss's part of a step, and of the network's, scaled up to a batch, a row per method, setting and
+    repetition (`seed`); and megabytes at the peak, gradients included, which are measured once."""
     device = device_for_training()
     with timing.threads(params.threads):
         parts = {key: _loss_step(params, *key, device) for key in _cases(params)}

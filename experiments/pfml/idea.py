@@ -67,10 +67,7 @@ def picture(method: str, delta: float = 0.2, cells: int = 120) -> tuple[Tensor, 
 
 def field_map(delta: float = 0.2) -> Figure:
     """Fig. 2: the potential of a class in the plane under PFML and under CPML, with the force on a point of the class.
-
-    Zero is the median of the potential, its unit the pull at the rim, r = delta, times delta; both panels have the same
-    colours, linear within one unit and logarithmic beyond.
-    """
+    Zero is the median, the unit the pull at the rim, r = delta, times delta; colours are logarithmic beyond a unit."""
     from matplotlib.colors import SymLogNorm
 
     with panels(2, 4.4, grid=False, sharey=True) as (figure, axes):
@@ -92,10 +89,8 @@ def field_map(delta: float = 0.2) -> Figure:
 
 def slide(alpha: float = 3.0, delta: float = 0.2, steps: int = 300, mislabelled: int = 1) -> Figure:
     """Thirty points of three classes that move with the force on them: snapshots under PFML above, under CPML below.
-
     Class 0 begins as two clusters; the last `mislabelled` of its points (crosses) lie in the cluster of class 2. A step
-    is 0.002 long where the force is the pull at the rim, and at most 0.05, because PFML's push has no such bound.
-    """
+    is 0.002 long where the force is the pull at the rim, and at most 0.05, because PFML's push has no such bound."""
     generator = torch.Generator().manual_seed(0)
     centers = torch.tensor([[-0.7, 0.5], [0.7, 0.4], [-0.5, -0.6], [0.6, -0.6]], dtype=torch.float64)
     start = centers.repeat_interleave(8, 0)[:30] + 0.12 * torch.randn(30, 2, dtype=torch.float64, generator=generator)

@@ -18,8 +18,7 @@ from experiments.training.spec import RunSpec
 
 def label_noise(params: Any) -> list[RunSpec]:
     """Every method at every share of wrong training labels; a search sees right ones. PFML decays as the parameter
-    says, whatever a search has found: it is what the paper says mutes wrong labels. The runs with clean labels are
-    those of notebooks 10 and 15."""
+    says, whatever a search has found: the decay is what the paper says mutes wrong labels."""
     decay = {"PFML": {"alpha": params.alpha}}
     specs = [spec_of(method, params, loss_options=decay.get(method.name)) for method in pick(METHODS, params.methods)]
     noisy = [
@@ -38,11 +37,8 @@ def shares_of(run: RunResult, params: Any) -> list:
 
 @measurement("pfml.mislabelled_share")
 def gradient_share(run: RunResult) -> dict[str, float]:
-    """Percent of the gradient's magnitude, at the end of training, that falls on wrongly labelled images.
-
-    In each of 20 further batches, drawn as in training: the norms of d loss / d unit embedding, those of the wrongly
-    labelled images summed, over the sum of all. It equals the share of wrong labels if they weigh like any others.
-    """
+    """Percent of the gradient's magnitude, at the end of training, that falls on wrongly labelled images: of the summed
+    norms of d loss / d unit embedding, mean over 20 further batches, drawn as in training."""
     manifest, embeddings, labels = studies.training_embeddings(run)
     loss = studies.trained_loss(run, manifest, embeddings.shape[1])
     wrong = torch.from_numpy(np.isin(manifest.indices("train"), manifest.corrupted))

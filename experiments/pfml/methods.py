@@ -21,10 +21,9 @@ from experiments.study import Study
 from experiments.training import protocols
 from experiments.training.search import Range
 
-# Notebook 12 says why gradients are clipped. What is clipped was chosen on validation classes of the glyphs, a seed on
-# each of three folds, 300 steps. Mean MAP@R of PFML: 45 with its proxies' gradients clipped at 0.01, within two points
-# of that at ten times as much and at a tenth, 42 with all gradients clipped, 33 without. CPML is the better by far with
-# all gradients clipped. That is CLIP_VALUE of the loss.
+# Notebook 12 says why gradients are clipped. What is clipped was chosen on validation classes of glyphs, three folds,
+# 300 steps. Mean MAP@R of PFML: 45 with its proxies' gradients clipped at 0.01, CLIP_VALUE, within two points of it
+# at ten times as much and at a tenth, 42 with all clipped, 33 without. CPML is the better by far with all clipped.
 
 R50, IBN = "resnet50.tv_in1k", "bn_inception"
 VIT, DINO = "vit_small_patch16_224.augreg_in21k", "vit_small_patch16_224.dino"
@@ -63,9 +62,8 @@ def published_for(dataset: str, backbone: str) -> dict[str, Setting]:
     }
 
 
-# The paper searches alpha and delta, and ends repulsion at delta after an ablation (notebook 16). Here a search looks
-# at the radius of the repulsion as well: over those of Fig. 3(d), and below them. The search that all methods get alike
-# leaves it at delta: Eq. 2 is the method that claims are about, and notebooks 10 and 16 compare with other radii.
+# The paper searches alpha and delta. A search here may vary the radius of repulsion too, over those of Fig. 3(d) and
+# below; the search that all methods get alike leaves it at delta, since Eq. 2 is what claims are about.
 RANGES = {"alpha": Range(0, 6), "delta": Range(0.1, 0.3)}
 REPULSION = {"delta_rep": Range(0.1, 0.45)}
 
@@ -76,8 +74,7 @@ def _own(name: str, loss: str, clipped: str, color: str, options: dict[str, Any]
         name,
         f"potential_field.{loss}",
         options=options,
-        # The paper does not say how its batches are drawn. Samples draw one another only within a batch, whereas the
-        # proxies of a class draw them in any.
+        # The paper does not say how. Samples draw one another only within a batch, the proxies of a class in any.
         batches="parameter",
         lr_multipliers={"proxies": PROXIES},
         from_parameters={option: option for option in options},

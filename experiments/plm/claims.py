@@ -9,7 +9,7 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
 from experiments.analysis.claims import OWN_CONTROL, ClaimTest, control, falling, flat, higher, lower, planned
 
 # fmt: off
-_TESTS = (
+TESTS = planned((
     ClaimTest("plm-01", "50_plm_retrieval",
         (higher("PLM", "STML-style"),),
         "0.5 points: under half of the smallest published gain (1.3)",
@@ -81,6 +81,5 @@ _TESTS = (
         "0.5 points, above the reported spread (0.3); the paper gives no figures",
         "that training without the momentum encoder is unstable, beyond what it scores",
         ingredient="batches of neighbours; momentum encoder"),
-)
+))
 # fmt: on
-TESTS = planned(_TESTS)

@@ -1,13 +1,11 @@
 """The methods of "Piecewise-Linear Manifolds for Deep Metric Learning", all without labels: PLM and its baselines.
 
 The paper reports its baselines from their papers; ours are written from the published descriptions and share PLM's
-network, images, views and budget. PLM and the STML-style baseline have batches of neighbours, the others shuffled ones.
-As in the paper, training begins at a pretrained network, at quick one that learned symbols of other kinds.
-A method without labels is tuned on validation classes as any other: their labels choose, none trains. Notebook 50 has
-such searches; elsewhere settings are the published ones but for delta, whose published 2 asks nearly all pairs to lie
-farther apart than points of a sphere can on average, so that training goes on until nothing of the features is left.
-DELTA below the profile paper was chosen on validation classes (results/README.md); notebooks 50 and 55 have the
-published value beside it. The number of clusters is a parameter of the notebook.
+network, images, views and budget. As in the paper, training begins at a pretrained network, at quick one that learned
+symbols of other kinds. A method without labels is tuned on validation classes as any other: their labels choose, none
+trains. Only notebook 50 has such searches. DELTA below the profile paper was chosen on validation classes too
+(results/README.md): the published 2 asks nearly all pairs to lie farther apart than points of a sphere can on average,
+so that training goes on until nothing of the features is left. Notebooks 50 and 55 have it beside DELTA.
 """
 
 import dataclasses

@@ -29,12 +29,9 @@ CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, 
 
 
 def supervision_table(finished: Iterable[runs.RunResult], params: Any) -> pd.DataFrame:
-    """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
-
-    There are as many clusters as classes: nobody without labels knows that number. Two controls beside Table 2:
-    "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the similarity of the
-    features themselves, continuous as PLM's.
-    """
+    """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels, with as
+    many clusters as classes, and of two controls: "nearest" are as many nearest neighbours of each point as its piece
+    has members, "cosine" is the similarity of the features themselves, continuous as PLM's."""
     finished = list(finished)
     values = of_seeds([ways_of(run, params) for run in finished], params.seeds)
     rows = [
