@@ -95,8 +95,8 @@ def _line(study: Study, spec: RunSpec, name: str, value: object, who: str) -> st
         files = [Path(inspect.getfile(inspect.unwrap(builders.loss_builder(spec.loss))))]
     elif place := PLACES.get(who.split()[0]):
         files = [root / "experiments" / place]
-    named = rf"\b{re.escape(name.rpartition('.')[2])}\b[^#]*[:=]"
-    beside = rf"(?<![\w.]){re.escape(repr(value))}(?![\w.])"
+    named = rf"^[^#]*\b{re.escape(name.rpartition('.')[2])}\b[^#]*[:=]"
+    beside = rf"(?<![\w.]){re.escape(str(value))}(?![\w.])"
     for wanted, file in itertools.product((beside, ""), filter(Path.is_file, files)):
         for number, line in enumerate(file.read_text(encoding="utf8").splitlines(), start=1):
             if re.search(named, line) and re.search(wanted, line):
