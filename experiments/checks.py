@@ -44,7 +44,8 @@ def checked(model: type[Model], values: Mapping[str, Any], *, whole: bool = True
     refusal = f"{name} {re.sub('^[A-Z][a-z]+ should', 'must', wrong['msg'])}, got {value!r}"
     if not wrong["type"].endswith("_type"):
         raise ValueError(refusal)
-    remedy = "; YAML reads 1e-5 as a string: write 1.0e-5" if isinstance(value, str) else ""
-    if places:
+    number = isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", value)
+    remedy = "; YAML reads 1e-5 as a string: write 1.0e-5" if number else ""
+    if places and isinstance(places[0], int):
         remedy += f"; papermill takes a list as -p {argument} A,B or as -y '{argument}: [A, B]'"
     raise TypeError(f"{refusal} of type {type(value).__name__}{remedy}")

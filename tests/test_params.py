@@ -128,7 +128,13 @@ def test_lists_whose_items_hold_the_sign_that_joins_them_have_names_of_their_own
 
 @pytest.mark.parametrize(
     "name, value, hint",
-    [("steps", 3.5, ""), ("steps", True, ""), ("lr", "1e-5", ".*YAML reads 1e-5 as a string"), ("profile", 3, "")],
+    [
+        ("steps", 3.5, ""),
+        ("steps", True, ""),
+        ("steps", "many", ".* got 'many' of type str$"),
+        ("lr", "1e-5", ".*YAML reads 1e-5 as a string"),
+        ("profile", 3, ""),
+    ],
 )
 def test_a_wrong_type_is_an_error_that_names_the_parameter(name, value, hint):
     with pytest.raises(TypeError, match=f"{name} must be{hint}"):

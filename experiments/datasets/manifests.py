@@ -105,6 +105,10 @@ def load(name: str, *, label_noise: float = 0.0, seed: int = 0, images_per_class
         ValueError: unknown name or a bad argument; data that contradict themselves or the official counts.
         FileNotFoundError: a file of the official layout is missing.
     """
+    if not 0 <= label_noise < 1:
+        raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
+    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
+        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     if name in DRAWN:
         manifest = _drawn(name, images_per_class or 24)
     elif images_per_class is not None:
@@ -201,6 +205,8 @@ def present(name: str) -> tuple[Manifest, tuple[str, ...]]:
     def wrong(expected: str, instead: str) -> ValueError:
         return ValueError(f"{source}: expected {expected}, found {instead}")
 
+    if repeated := [name for name, times in Counter(classes).items() if times > 1]:
+        raise wrong("classes of different names", f"{few(repeated)} more than once")
     declared = f"images of each of the {len(classes)} declared classes"
     if empty := sorted({*classes} - {*labels.tolist()}):
         raise wrong(declared, f"class {few(empty)} without an image")
@@ -230,7 +236,9 @@ def present(name: str) -> tuple[Manifest, tuple[str, ...]]:
     if manifest.labelled and not _retrievable(manifest).any():
         raise wrong("a test class with a query and another gallery image", "none")
     if own_name:
-        return replace(manifest, name=f"{own_name}@{manifest.digest()[:8]}"), found.notes
+        named = replace(manifest, name=f"{own_name}@{manifest.digest()[:8]}")
+        vars(named)["images_digest"] = manifest.images_digest  # which asks for the size of each file
+        return named, found.notes
     counts = _counts(manifest)
     if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):
         raise wrong(f"at most {_describe(OFFICIAL[base])}", _describe(counts))

@@ -63,6 +63,14 @@ def test_arguments_are_checked_and_a_missing_set_names_the_command_that_gets_it(
         manifests.load("birds")
     with pytest.raises(ValueError, match="images_per_class is for glyphs and symbols only"):
         manifests.load("cub", images_per_class=3)
+    for name, value in (
+        ("label_noise", -0.1),
+        ("label_noise", 1.0),
+        ("images_per_class", 0),
+        ("images_per_class", 2.5),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be a .*, got {value}"):
+            manifests.load("glyphs", **{name: value})
     for name in ("cub", "cars-subset", "mnist", "omniglot"):
         base = name.removesuffix("-subset")
         with pytest.raises(FileNotFoundError, match=f"`python -m experiments data fetch {base}` downloads the set"):
@@ -175,6 +183,7 @@ def line(number: int, text: str):
         ("cub", "image_class_labels.txt", line(3, "2 2"), "under the same id in both tables, found 3"),
         ("cub", "image_class_labels.txt", line(2, "2 101"), "found .*0000.jpg of class 101.Bird"),
         ("cub", "images.txt", lambda t: t.replace("_0000001", "_0000000"), "lists 1 files more than once: .*000.jpg"),
+        ("cub", "classes.txt", lambda t: t + "9 001.Bird_1\n", "of different names, found 001.Bird_1 more than once"),
         ("cub", "classes.txt", line(2, "2 002.Bird_2\n3 003.Bird_3"), "class 003.Bird_3 without an image"),
         ("cub", "classes.txt", lambda t: t.encode("utf-16"), "not as it was published .*UnicodeDecodeError"),
         ("cub", BIRD, None, "labels.txt: lists 1 files that are missing: .*Bird"),
