@@ -252,9 +252,14 @@ def blocks(name: str) -> dict[str, str]:
 
 def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
     """Fix every BatchNorm, also after `net.train()`: running statistics used, not updated; affine parameters frozen."""
+
+    def stay(self: nn.Module, mode: bool = True) -> nn.Module:
+        return self
+
     for module in net.modules():
         if isinstance(module, _BatchNorm):
-            vars(module.eval().requires_grad_(False))["train"] = MethodType(lambda self, mode=True: self, module)
+            module.eval().requires_grad_(False)
+            vars(module)["train"] = MethodType(stay, module)  # a copy of the network has it too, bound to the copy
     return net
 
 

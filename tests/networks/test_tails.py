@@ -8,39 +8,29 @@ import torch
 from experiments.networks import backbones
 from experiments.networks.backbones import Tail, blocks, build
 
-# a name, how many blocks it has, and some of them
-NETWORKS = [
-    ("conv4", 4, ["block1", "block4"]),
-    ("resnetv2_20", 6, ["block1", "block6"]),
-    ("squeezenet1_1", 8, ["fire2", "fire6", "fire9"]),
-    ("bn_inception", 12, ["conv1", "conv2", "inception_3c", "inception_5b"]),
-    ("resnet18", 10, ["layer1.0", "layer4.1"]),
-    ("googlenet", 12, ["inception3a", "inception5b"]),
-    ("resnet50.tv_in1k", 18, ["layer4.2"]),
-    ("vit_small_patch16_224.dino", 13, ["blocks.0", "blocks.11", "norm"]),
-]
+NETWORKS = dict.fromkeys([*backbones.CATALOGUE, *backbones.TORCHVISION])
 
 
-def images_for(net, count=2):
+def images_for(net):
     side = net.preprocess.crop or 32
-    return torch.randint(256, (count, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return torch.randint(256, (1, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize(("name", "number", "some"), NETWORKS)
-def test_a_tail_makes_of_activations_what_the_network_makes_of_images(name, number, some):
-    assert len(blocks(name)) == number and set(some) <= set(blocks(name))
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_tail_makes_of_activations_what_the_network_makes_of_images(name):
+    """At every block of every network: a run trains the tail alone and never compares it with the whole."""
     net = build(name, 4).eval()
     images = images_for(net)
     with torch.no_grad():
         whole = net(images)
-        for block in [*some, "head"]:
+        for block in [*blocks(name), "head"]:
             tail = Tail(net, name, block).eval()
             activations = backbones.entering(net, tail.first, images)
             assert torch.allclose(tail(activations), whole, rtol=1e-4, atol=1e-5 * whole.abs().max()), block
             state = tail.state_dict()
             assert all(torch.equal(value, net.state_dict()[key]) for key, value in state.items())
             assert len(state) < len(net.state_dict()) or block == next(iter(blocks(name)))
-    assert set(state) == {"head.weight", "head.bias"}
+    assert len(blocks(name)) > 3 and set(state) == {"head.weight", "head.bias"}
 
 
 def test_the_patches_of_a_transformer_are_no_block():
