@@ -189,7 +189,7 @@ def tune(options: argparse.Namespace) -> None:
     for name in others:
         if alike := difflib.get_close_matches(name, known, cutoff=0.7):
             raise ValueError(f"no method {name!r}; did you mean {alike[0]!r}?")
-    # the notebooks across papers, 00 to 03, come last: a room knows its methods' parameters
+    # the notebooks across papers, 00 to 03, come last: the notebooks of a paper know the parameters of its methods
     names = others or sorted(catalogue.studies(), key=lambda name: (name.startswith("0"), name))
     every = searches.wanted(map(catalogue.find, names), lambda study: _params(options, study), methods)
     finished = searches.run(every, options.jobs, options.again)

@@ -1,6 +1,6 @@
 """Notebook 01: which of the losses suits the reader's images, or do the pretrained features alone?
 
-Candidates are the features as they are, their principal components, plain and whitened, and every loss in the settings
+Candidates are the pretrained features, their principal components, plain and whitened, and every loss in the settings
 of ATTEMPTS. They are compared on classes that are held out of the training part, which the seeds take turns in. The
 test classes are scored once, by the final fit. Without labels nothing is recommended: the reader looks at the
 neighbours that each candidate finds. The one number that needs no labels is how many neighbours it leaves as they were.

@@ -73,11 +73,12 @@ _TABLE_1 = _SHARED | {
 def _rates(proxies: float, concentrations: float, concentration: float, temperature: float, source: str) -> dict:
     """Learning rates of a probabilistic loss from multiples of the network's, of logarithms as DEVIATIONS says: over an
     initial temperature of 0.003 a step would multiply or divide it by two, by which the release crosses zero."""
-    source, remark = f"{source}: {{:g}} x the network's".format, f", over the initial {concentration:g}"
+    times = "x the network's"
+    of_kappa = f"{source}: {concentrations:g} {times}, over the initial {concentration:g}"
     return {
-        "loss_lr.proxies": Setting(proxies * LR, source(proxies)),
-        "loss_lr.log_concentrations": Setting(concentrations * LR / concentration, source(concentrations) + remark),
-        "loss_lr.log_temperature": Setting(temperature * LR, source(temperature) + ", for log t"),
+        "loss_lr.proxies": Setting(proxies * LR, f"{source}: {proxies:g} {times}"),
+        "loss_lr.log_concentrations": Setting(concentrations * LR / concentration, of_kappa),
+        "loss_lr.log_temperature": Setting(temperature * LR, f"{source}: {temperature:g} {times}, for log t"),
     }
 
 

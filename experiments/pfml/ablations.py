@@ -31,6 +31,19 @@ def _ablation(levels: Callable[[Any], Mapping[str, Mapping[str, object]]]) -> Ca
     return specs
 
 
+def _exponents(params: Any) -> dict[str, dict[str, object]]:
+    """Fig. 3(c): the decay exponent. 0 is run as the logarithmic limit, and as printed, which exerts no force."""
+    literal = {LITERAL: {"alpha": 0.0, "alpha_zero": "literal"}} if 0 in params.alphas else {}
+    return literal | {f"alpha={alpha:g}": {"alpha": alpha} for alpha in params.alphas}
+
+
+def _radii(params: Any) -> dict[str, dict[str, object]]:
+    """Fig. 3(d): repulsion reaches farther than the radius delta inside which a class does not attract itself. Delta is
+    the parameter at all levels, whatever a search has found."""
+    beyond = {radius: {} if radius == params.delta else {"delta_rep": radius} for radius in params.radii}
+    return {f"delta_rep={radius:g}": {"delta": params.delta} | option for radius, option in beyond.items()}
+
+
 @measurement("pfml.class_spread")
 def spread(run: RunResult) -> dict[str, float]:
     """How far the test embeddings of a class lie apart."""
@@ -59,27 +72,14 @@ Delta = pfml_study(
 Alpha = pfml_study(
     "15_pfml_ablation_alpha",
     parameters(FieldOptions, alphas=tuple[Number, ...]),
-    # Fig. 3(c): the decay exponent. 0 is run as the logarithmic limit, and as printed, which exerts no force.
-    _ablation(
-        lambda params: (
-            ({LITERAL: {"alpha": 0.0, "alpha_zero": "literal"}} if 0 in params.alphas else {})
-            | {f"alpha={alpha:g}": {"alpha": alpha} for alpha in params.alphas}
-        )
-    ),
+    _ablation(_exponents),
     profiles={"*": {"alphas": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)}, "quick": {"alphas": (0.0, 1.0, 3.0)}},
     references={"alphas": (3.0,)},
 )
 Repulsion = pfml_study(
     "16_pfml_ablation_repulsion_radius",
     parameters(FieldOptions, radii=tuple[Number, ...]),
-    # Fig. 3(d): repulsion reaches farther than the radius delta inside which a class does not attract itself, which is
-    # the parameter's at all levels, whatever a search has found.
-    _ablation(
-        lambda params: {
-            f"delta_rep={radius:g}": {"delta": params.delta} | ({} if radius == params.delta else {"delta_rep": radius})
-            for radius in params.radii
-        }
-    ),
+    _ablation(_radii),
     profiles={"*": {"radii": (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)}, "quick": {"radii": (0.2, 0.3, 0.4)}},
     references={"radii": (0.2,)},
     measures=lambda run, params: [measured(run, spread)],

@@ -116,7 +116,7 @@ def expand(
     spec: RunSpec, name: str = "conventional", *, published: bool = False, keep: Collection[str] = ()
 ) -> list[RunSpec]:
     """The runs that a method consists of under a protocol: one, or one per fold. published: take its settings too, not
-    only its structure. keep: fields that stay as they are in `spec`, because the reader set them.
+    only its structure. keep: fields that the protocol does not change, because the reader set them.
 
     ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
     """

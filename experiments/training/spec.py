@@ -44,7 +44,7 @@ class RunSpec:
     # the head before training: "pca" and "whitened" are fitted to the features of the training images; None: drawn
     head_start: HeadStart | None = None
     pooling: str = "avg"
-    image_size: Count | None = None  # side of the square crops in pixels; None: images are taken as they are
+    image_size: Count | None = None  # side of the square crops in pixels; None: images keep their size
     crop_scale: tuple[Share, Share] = (0.16, 1.0)  # a training crop covers a share of the image between these two
     test_resize: Count | None = None  # short side before the centre crop of a test image, in pixels; None: image_size
     original_images: bool = False  # crops are cut from the files, not from copies whose short side is test_resize
