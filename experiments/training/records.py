@@ -208,15 +208,20 @@ def environment(line: Mapping) -> tuple[str, str]:
 def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]]:
     """The lines that serve runs, by their names, and whether each is outdated; a name without a line is left out.
 
-    Of a run's lines the newest valid one is taken, but all of one environment if one has a valid line of every run."""
+    Of a run's lines the newest valid one is taken, but those of one environment if it has a valid line of every run, or
+    else of every run of a seed."""
     there = of_runs(runs_folder)
     every = {name: there[name] for name in names if name in there}
     valid = {name: [line for line in known if is_valid(line)] for name, known in every.items()}
-    for one in dict.fromkeys(environment(line) for known in valid.values() for line in reversed(known)):
-        own = {name: [line for line in known if environment(line) == one] for name, known in valid.items()}
-        if all(own.values()):
-            valid = own
-            break
+    of_seeds: dict[int, list[str]] = {}
+    for name, (line, *_) in every.items():
+        of_seeds.setdefault(line["spec"]["seed"], []).append(name)
+    for some in ([*every], *of_seeds.values()):
+        for one in dict.fromkeys(environment(line) for name in some for line in reversed(valid[name])):
+            own = {name: [line for line in valid[name] if environment(line) == one] for name in some}
+            if all(own.values()):
+                valid |= own
+                break
     return {name: (valid[name][-1], False) if valid[name] else (known[-1], True) for name, known in every.items()}
 
 

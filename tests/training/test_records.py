@@ -142,6 +142,17 @@ def test_a_comparison_takes_lines_of_one_machine_the_newest_whole_set(finished, 
     assert [run.rows[0]["value"] for run in runs.run_all(SEEDS, record=file)] == [0.25] * 3
 
 
+def test_without_a_whole_set_each_seed_has_lines_of_one_machine(finished, file):
+    first, second, _ = records.lines(file)
+    levels = [line | {"run": line["run"][::-1]} for line in (first, second)]
+    records.append(file, levels[0])  # this machine lacks a level of the second seed, the GPU one of the first
+    for line in (first, second, levels[1]):
+        records.append(file.with_name("elsewhere.jsonl"), on_another_machine(line, 0.25))
+    names = [line["run"] for line in (first, levels[0], second, levels[1])]
+    found = records.find(file.parent, names)
+    assert [found[name][0]["rows"][0]["value"] == 0.25 for name in names] == [False, False, True, True]
+
+
 def test_a_line_has_what_each_test_class_scores(finished, file):
     run = runs.run_all(SEEDS[:1], record=file)[0]
     (line, *_) = records.lines(file)
