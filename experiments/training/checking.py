@@ -1,9 +1,9 @@
 """Whether the stored runs are what the present code trains: a sample trained again, and compared.
 
-Of each kind, see `records.kind`, some runs are trained again, spread over all that are stored. Where the machine is
-alike (rounding, device, threads and versions of packages) they agree if all rows do, but for the order of sums.
-Elsewhere each row of the last step has to lie within 3 standard deviations over seeds of the stored one, and their mean
-deviation within 2 / sqrt(runs) of them.
+Of each kind, see `records.kind`, some runs are trained again, spread over all that a CPU or GPU, as this machine has,
+trained: what takes a GPU minutes takes a CPU hours. Where the machine is alike (rounding, device, threads and versions
+of packages) they agree if all rows do, but for the order of sums. Elsewhere each row of the last step has to lie within
+3 standard deviations over seeds of the stored one, and their mean deviation within 2 / sqrt(runs) of them.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.training import records, runs
+from experiments.training import keys, records, runs
 from experiments.training.spec import RunSpec, from_record
 
 SUMMED = 1e-7  # what another order of the sums in a metric may change
@@ -48,13 +48,15 @@ def check(sample: int, kinds: Collection[str] = (), jobs: int | None = None) -> 
     """Train a sample of every kind of valid runs again and compare it with what is stored. sample: runs of each kind.
     kinds: only those whose name contains one of these; none: all.
 
-    Returns a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or what
-    hinders training, or ""}.
+    Returns a row per kind: {"kind", "runs": that this kind of device trained, "trained", "differ": what the first run
+    that differs has otherwise, or what hinders training, or ""}.
     """
     of_kind: dict[str, list[dict]] = {}
+    on_cpu = keys.device_name().startswith("CPU")
     for line in (line for file in records.files() for line in records.lines(file) if "run" in line):
         kind = records.kind_of(line)
-        if records.is_valid(line) and any(part in kind for part in kinds or [""]):
+        own = line["made"]["device"].startswith("CPU") == on_cpu
+        if own and records.is_valid(line) and any(part in kind for part in kinds or [""]):
             of_kind.setdefault(kind, []).append(line)
     rows = []
     for kind, lines in sorted(of_kind.items()):

@@ -280,6 +280,16 @@ def test_runs_of_another_machine_may_deviate_singly_and_not_all_to_one_side():
         assert checking.difference(lines, alike, lines) == message
 
 
+def test_a_sample_of_the_runs_of_this_kind_of_device_is_trained_again(finished, machine, file):
+    records.append(file.with_name("elsewhere.jsonl"), on_another_machine(records.lines(file)[0], 0.25))
+    machine()
+    (row,) = checking.check(2, jobs=1)
+    assert (row["runs"], row["trained"], row["differ"]) == (3, 2, "")
+    rewrite(file, lambda line: line | {"rows": [row | {"value": row["value"] + 0.01} for row in line["rows"]]})
+    assert checking.check(1, jobs=1)[0]["differ"].endswith("has other rows on a machine that is alike")
+    assert checking.check(1, ["another kind"]) == []
+
+
 def test_outdated_runs_are_shown_marked_and_not_trained(outdated, file, monkeypatch):
     no_training(monkeypatch)
     again = runs.run_all(SEEDS, record=file)
