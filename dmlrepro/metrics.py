@@ -140,7 +140,7 @@ def proxy_wasserstein(
 
         "assignment"  mean distance of the matched pairs: what PFML's supplement prints as W_2, in truth W_1
         "w2"          root of the least mean squared distance: the true W_2
-        "nearest"     mean distance of a proxy to its nearest sample, repeats allowed: a lower bound of "assignment"
+        "nearest"     mean distance of a proxy to its nearest sample, repeats allowed; of M samples at most the first
 
     proxies (C, M, D), embeddings (N, D), labels (N,) in [0, C). Returns the mean over the classes that have samples,
     and the value of each class (C,), NaN where it has none.

@@ -1,8 +1,8 @@
 """Ranking by distance: who is near whom, and the retrieval scores that follow. What training needs of the metrics.
 
 The order is that of float64 distances, the vectors' differences squared, whatever the input type, however far all
-vectors or some of them lie from the others. Distances are equal if their squares differ by less than a part in 2^31;
-equal ones go by gallery index, so neither the rounding of a matrix product nor the block size reorders embeddings.
+vectors or some of them lie from the others. Distances are equal if their squares, rounded to 31 bits, are; equal ones
+go by gallery index, so neither the rounding of a matrix product nor the block size reorders embeddings.
 
 Matrix products find candidates, and differences decide between those that rounding may have exchanged. A large gallery
 is searched in float32 first, by faiss where it is installed and lists are short, and a query whose list that leaves

@@ -1,8 +1,8 @@
 """Batch composition: which samples meet in a batch.
 
 `m_per_class` is the sampler of pair losses (PK sampling), `shuffled` that of proxy losses, `neighbour_groups` that of
-unsupervised methods. All give `Batches` whose randomness comes from one explicit CPU generator, so that an interrupted
-run continues with the batches it would have seen. For torch's DataLoader:
+unsupervised methods. All give `Batches` whose randomness comes from one explicit CPU generator: its state
+between two passes says which batches follow. For torch's DataLoader:
 
     batches = m_per_class(labels, 32, 4, num_batches=100, generator=torch.Generator().manual_seed(0))
     loader = DataLoader(dataset, batch_sampler=batches.lists(), num_workers=2, persistent_workers=True)

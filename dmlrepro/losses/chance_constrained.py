@@ -321,7 +321,7 @@ def _pairs(
         raise ValueError(
             f"proxy_labels (ref_labels) must be int64 of shape ({len(proxies)},), one per proxy, got {got}"
         )
-    if values_are_known() and not proxies.detach().sum().isfinite():
+    if values_are_known() and not proxies.detach().isfinite().all():
         raise ValueError("the proxies (ref_emb) contain NaN or infinity; lower their learning rate")
     same = labels[:, None] == proxy_labels.to(labels.device)
     return a, clip_to_unit_ball(proxies.to(wide)), same, ~same

@@ -136,7 +136,7 @@ def check_sizes(*, least: int = 1, **sizes: int) -> None:
 def check_finite(**options: float) -> None:
     """Raise ValueError for an option of a loss that is no finite number."""
     for name, value in options.items():
-        if not isinstance(value, int | float) or not math.isfinite(value):
+        if not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise ValueError(f"{name} must be a finite number, got {value!r}")
 
 

@@ -406,6 +406,14 @@ class ProbabilisticProxyLoss(_Stateful, _WholeBatch):
         # The released code forgets to pass its dimension on in two of the five, and has only two fits.
         return "quadratic" if dim == 128 and distance not in ("nivmf", "kl") else "quadratic_512"
 
+    def _apply(self, *args: object, **kwargs: object):
+        """The scale stays float64: that of tiny embeddings is beyond float16."""
+        scale = self._buffers.get("fitted_scale")
+        super()._apply(*args, **kwargs)
+        if scale is not None and not scale.is_meta:
+            self.fitted_scale = scale.to(self.fitted_scale.device)
+        return self
+
     @torch.no_grad()
     def initialize_proxies(self, class_means: Tensor) -> None:
         """Turn the proxies to the class means (C, D) of the embeddings, as the released code does before training.
@@ -530,7 +538,8 @@ class JointProxyLoss(_WholeBatch):
     Args:
         probabilistic: a `ProbabilisticProxyLoss`, whose proxies both use.
         deterministic: a loss called as loss(embeddings, labels) with a Parameter `proxies` (C, D), such as
-            pytorch-metric-learning's ProxyAnchorLoss. The shared proxies replace it; they stay registered once.
+            pytorch-metric-learning's ProxyAnchorLoss, or `.loss` of ProxyAnchor here. The shared proxies replace it;
+            they stay registered once.
         omega: weight >= 0 of the deterministic loss. Released: CUB 3 (128-D) and 5 (512-D), Cars 0.3 and 0.1.
 
     Raises:
@@ -540,8 +549,8 @@ class JointProxyLoss(_WholeBatch):
 
     def __init__(self, probabilistic: ProbabilisticProxyLoss, deterministic: nn.Module, omega: float):
         super().__init__()
-        proxies = getattr(deterministic, "proxies", None)
-        if not isinstance(proxies, nn.Parameter) or proxies.shape != probabilistic.proxies.shape:
+        proxies = deterministic._parameters.get("proxies")
+        if proxies is None or proxies.shape != probabilistic.proxies.shape:
             raise ValueError(
                 "deterministic must have a Parameter `proxies` to share, of shape "
                 f"{tuple(probabilistic.proxies.shape)}, got {None if proxies is None else tuple(proxies.shape)}"

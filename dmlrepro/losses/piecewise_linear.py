@@ -445,9 +445,7 @@ class PiecewiseLinearManifoldLoss(_TwoViews):
 
 
 def _check_options(k: int, dim: int, quality: float, centring: str, measure: str) -> None:
-    for name, value in (("k", k), ("dim", dim)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+    check_sizes(k=k, dim=dim)
     if k < dim:
         raise ValueError(f"k must be at least dim = {dim}, or the piece of a point would have no basis, got {k}")
     if not 0 <= quality <= 1:

@@ -135,6 +135,12 @@ def test_bad_proxies_are_named():
             loss(*arguments)
 
 
+def test_many_proxies_in_half_precision_are_no_infinity():
+    x, y, p, c = torch.rand(8, 128), torch.arange(8) % 2, torch.rand(2000, 128), torch.arange(2000) % 2  # their sum is
+    loss = CCPContrastive()
+    torch.testing.assert_close(loss(x.half(), y, p.half(), c).float(), loss(x, y, p, c), rtol=2e-2, atol=0)
+
+
 def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():
     generator = torch.Generator().manual_seed(0)
     x, y = (1.5 * torch.randn(200, 3, dtype=torch.float64, generator=generator) for _ in range(2))

@@ -12,7 +12,7 @@ from spheres import quadrature
 from torch import nn
 
 from dmlrepro import vmf
-from dmlrepro.losses import NormSoftmax, nivmf
+from dmlrepro.losses import MFCont, NormSoftmax, nivmf
 from dmlrepro.losses.nivmf import JointProxyLoss, ProbabilisticProxyLoss
 
 B, C, D = 5, 4, 6
@@ -288,6 +288,14 @@ def test_quadratic_normalizers_reach_the_distances(normalizer, fit, monkeypatch)
     close(nivmf.kl_distance(z, p, normalizer, "printed"), printed)
 
 
+def test_the_fitted_scale_of_tiny_embeddings_survives_half_precision():
+    loss = ProbabilisticProxyLoss(4, 512, seed=0)
+    points, labels = 5e-4 * torch.randn(16, 512, generator=torch.Generator().manual_seed(0)), torch.arange(16) % 4
+    expected = loss(points, labels)
+    assert loss.half().fitted_scale[0] > torch.finfo(torch.float16).max
+    torch.testing.assert_close(loss(points.half(), labels).float(), expected, rtol=3e-2, atol=0)
+
+
 def test_joint_loss_is_equation_7_with_shared_proxies_registered_once():
     from pytorch_metric_learning import losses
 
@@ -334,6 +342,7 @@ EYE = torch.eye(3)
         (lambda: ProbabilisticProxyLoss(3, 64, normalizer="quadratic"), r"normalizer.*128 or 512, got 64"),
         (lambda: ProbabilisticProxyLoss(3, 4, variant="released", jacobian="exact"), r'jacobian="exact".*released'),
         (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), nn.Linear(4, 3), 1.0), r"deterministic.*proxies.*None"),
+        (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), MFCont(3, 4), 1.0), "proxies.*got None"),
         (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), NormSoftmax(3, 5), 1.0), r"deterministic.*\(3, 5\)"),
         (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), NormSoftmax(3, 4), -1.0), r"omega.*-1"),
     ],
