@@ -50,9 +50,9 @@ def main() -> None:
     paths = (path for path in options.folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     gallery, points = embedded(saved, sorted(paths))
     queries, asked = embedded(saved, options.images)
-    for query, similarities, rows in zip(queries, *network_files.nearest(asked, points, options.k)):
-        for rank, (similarity, row) in enumerate(zip(similarities, rows), 1):
-            print(f"{query} {rank} {similarity:.3f} {gallery[row]}")
+    for query, similarities in zip(queries, asked @ points.T):
+        for rank, row in enumerate(np.argsort(-similarities, kind="stable")[: options.k], 1):
+            print(f"{query} {rank} {similarities[row]:.3f} {gallery[row]}")
 
 
 if __name__ == "__main__":

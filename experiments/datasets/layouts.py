@@ -32,7 +32,6 @@ class Annotations(NamedTuple):
     classes: list[str]  # every class the layout declares, in the order of their numbers
     own_name: str = ""  # what the reader's own images are called
     notes: tuple[str, ...] = ()  # how the annotations came about, for `data check`
-    labelled: bool = True  # False where nothing says which images belong together: each is a class of its own
 
 
 def read_cub(root: Path) -> Annotations:

@@ -48,7 +48,6 @@ class Manifest:
     is_gallery: np.ndarray  # (N,) bool, test images that are searched; likewise
     class_names: tuple[str, ...]  # one name per label
     corrupted: np.ndarray  # sorted indices of the training images whose label was replaced by `label_noise`
-    labelled: bool = True  # False: each image is a class of its own, and nothing can be scored
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -169,14 +168,11 @@ def _drawn(name: str, images_per_class: int) -> Manifest:
     return _of_parts(name, images, labels, np.where(labels < len(train), "train", "test"), names)
 
 
-def _of_parts(
-    name: str, images: Any, labels: np.ndarray, parts: np.ndarray, class_names: Iterable[str], labelled: bool = True
-) -> Manifest:
+def _of_parts(name: str, images: Any, labels: np.ndarray, parts: np.ndarray, class_names: Iterable[str]) -> Manifest:
     """A manifest without label noise; parts: "train", "test", "query" or "gallery" of each image."""
     split = np.where(parts == "train", "train", "test")
     is_query, is_gallery = np.isin(parts, ["test", "query"]), np.isin(parts, ["test", "gallery"])
-    clean = np.empty(0, np.int64)
-    return Manifest(name, images, labels, split, is_query, is_gallery, tuple(class_names), clean, labelled)
+    return Manifest(name, images, labels, split, is_query, is_gallery, tuple(class_names), np.empty(0, np.int64))
 
 
 def present(name: str) -> tuple[Manifest, tuple[str, ...]]:
@@ -232,8 +228,8 @@ def present(name: str) -> tuple[Manifest, tuple[str, ...]]:
     images = tuple(paths[i] for i in order) if paths else np.asarray(found.images)[order]
     label_of = {name: label for label, name in enumerate(sorted(classes, key=lambda name: name not in trained))}
     numbers = np.array([label_of[name] for name in labels[order]])
-    manifest = _of_parts(own_name or base, images, numbers, found.parts[order], label_of, found.labelled)
-    if manifest.labelled and not _retrievable(manifest).any():
+    manifest = _of_parts(own_name or base, images, numbers, found.parts[order], label_of)
+    if not _retrievable(manifest).any():
         raise wrong("a test class with a query and another gallery image", "none")
     if own_name:
         named = replace(manifest, name=f"{own_name}@{manifest.digest()[:8]}")

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from torch import nn
 
 from experiments.datasets import manifests
 from experiments.datasets.images import decoded
@@ -22,14 +23,9 @@ Rows = list[list[np.ndarray]]
 
 
 def sample_images(dataset: str, classes: int, per_class: int) -> tuple[Rows, list[str]]:
-    """At most `classes` randomly drawn training classes for `samples`: (rows of images, class names); images without
-    labels fill nameless rows."""
+    """At most `classes` randomly drawn training classes for `samples`: (rows of images, class names)."""
     manifest = manifests.load(dataset)
     rng, indices = np.random.default_rng(0), manifest.indices("train")
-    if not manifest.labelled:
-        drawn = thumbnails(manifest, rng.permutation(indices)[: classes * per_class])
-        some = [drawn[first : first + per_class] for first in range(0, len(drawn), per_class)]
-        return some, [""] * len(some)
     names, rows = [], []
     present = np.unique(manifest.labels[indices])
     for label in rng.choice(present, min(classes, len(present)), replace=False):
@@ -56,21 +52,24 @@ def by_norm(run: RunResult, count: int, split: str = "test") -> tuple[Rows, list
     return [thumbnails(manifest, indices[members]) for members in chosen], names
 
 
-def neighbours(run: RunResult, queries: int, k: int) -> tuple[list[np.ndarray], Rows, np.ndarray | None]:
+def neighbours(
+    run: RunResult, queries: int, k: int, network: nn.Module | None = None
+) -> tuple[list[np.ndarray], Rows, np.ndarray]:
     """Randomly drawn test queries of a run and their k nearest gallery images by cosine similarity, fewer where the
-    gallery is smaller, for `retrieved`: (queries, for each query its k neighbours, bool (queries, k) of same class, or
-    None where images have no labels)."""
+    gallery is smaller, for `retrieved`: (queries, for each query its k neighbours, bool (queries, k) of same class).
+    network: which embeds the images; None: the run's."""
     manifest = batches.load_dataset(run.spec)
     test, generator = manifest.indices("test"), torch.Generator().manual_seed(0)
     candidates = torch.from_numpy(np.flatnonzero(manifest.is_query[test]))
     picked = candidates[torch.randperm(len(candidates), generator=generator)[:queries]]
-    embeddings, is_gallery = F.normalize(run.embeddings, dim=1), torch.from_numpy(manifest.is_gallery[test])
+    embeddings = inference.embed_images(run.spec, network, manifest, test) if network is not None else run.embeddings
+    embeddings, is_gallery = F.normalize(embeddings, dim=1), torch.from_numpy(manifest.is_gallery[test])
     similarity = (embeddings[picked] @ embeddings.T).masked_fill(~is_gallery, -torch.inf)
     similarity[torch.arange(len(picked)), picked] = -torch.inf  # a query never finds itself
     others = int(is_gallery.sum() - is_gallery[picked].any().int())
     nearest = similarity.topk(max(1, min(k, others)), dim=1).indices.numpy()
     labels = manifest.labels[test]
-    correct = labels[nearest] == labels[picked.numpy()][:, None] if manifest.labelled else None
+    correct = labels[nearest] == labels[picked.numpy()][:, None]
     return thumbnails(manifest, test[picked.numpy()]), [thumbnails(manifest, test[row]) for row in nearest], correct
 
 
@@ -87,15 +86,13 @@ def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
     """Images of some classes, a row per class with its name on at most three lines."""
     wrapped = [plain(textwrap.fill(name, 24, max_lines=3, placeholder=" …")) for name in names]
     cells = [[(x, image, None) for x, image in enumerate(row)] for row in rows]
-    figure = _wall(cells, wrapped, left=2.6 if any(names) else 0.0)
-    return described(figure, f"Images, a row per class: {listed(filter(None, names))}.")
+    return described(_wall(cells, wrapped, left=2.6), f"Images, a row per class: {listed(names)}.")
 
 
-def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray | None) -> Figure:
+def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray) -> Figure:
     """Q queries in the first column, then their K nearest gallery images in order: green frame and tick for the same
-    class, red frame and cross for another; no frames where `correct` (Q, K) is None."""
+    class, red frame and cross for another, as `correct` (Q, K) says."""
     count, k = len(queries), len(neighbours[0])
-    correct = np.full((count, k), None) if correct is None else np.asarray(correct, dtype=bool)
     places = 1.25 + np.arange(k)
     cells = [[(0, query, None), *zip(places, row, right)] for query, row, right in zip(queries, neighbours, correct)]
     figure = _wall(cells, heads={0: "query"} | {x: f"{place}" for place, x in enumerate(places, 1)})

@@ -88,8 +88,6 @@ def evaluate(
         found = embed(network, task.test_batches(indices), half=half)
         if not found.isfinite().all():
             raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
-        if not task.manifest.labelled:
-            return {}, found
         device = next(network.parameters()).device
         points, labels, searched = searching(found.to(device), task.manifest, indices, among_all)
         return retrieval.retrieval(points, labels, task.spec.ks, measures=measures, **searched), found

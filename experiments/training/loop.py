@@ -257,8 +257,8 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
         if schedule.evaluates(state.step):
             state.check_finite()
             latest = inference.evaluate(task, algorithm.evaluated(), state.step, **schedule.evaluation)
-            if scores := state.record(latest[0]):  # images without labels have none
-                algorithm.after_evaluation(state.step, scores[-1])
+            scores = state.record(latest[0])
+            algorithm.after_evaluation(state.step, scores[-1])
             if is_spent(scores, spec.patience):
                 break
         if state.step < schedule.total and not algorithm.continues(state.step):

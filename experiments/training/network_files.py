@@ -1,4 +1,4 @@
-"""A trained network as one safetensors file, and a search with it: the weights, and in the header how it takes images.
+"""A trained network as one safetensors file: the weights, and in the header how it takes images.
 
 Notebook 01 writes such a file, `examples/search_images.py` searches a folder with it.
 """
@@ -82,13 +82,3 @@ def read(path: Path, about: dict[str, Any]) -> Tensor:
 def embed(saved: SavedNetwork, batch: Sequence[Tensor]) -> np.ndarray:
     """The embeddings (B, D) of images that `read` has prepared, float32 of unit length."""
     return F.normalize(inference.embed(saved.network, [torch.stack([*batch])])).numpy()
-
-
-def nearest(queries: np.ndarray, gallery: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k rows of a gallery (N, D) nearest to each query (Q, D), all of unit length, by an exact search: cosine
-    similarities and rows, both (Q, min(k, N)), the nearest first."""
-    import faiss  # here and nowhere else: beside torch it loads an OpenMP runtime of its own
-
-    index = faiss.IndexFlatIP(gallery.shape[1])
-    index.add(np.ascontiguousarray(gallery))
-    return index.search(np.ascontiguousarray(queries), min(k, len(gallery)))

@@ -9,22 +9,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dmlrepro import retrieval
 from experiments.across import your_images
 from experiments.across.your_images import YourImages
 from experiments.analysis import saving
-from experiments.methods import spec_of
+from experiments.figures import images
 from experiments.training import network_files, runs
 
 METHODS = your_images.offered()
 
 
-def folder(path, classes: int, per_class: int, of_class: str = "class {}/"):
+def folder(path, classes: int, per_class: int):
     rng = np.random.default_rng(0)
     for label in range(classes):
         for number in range(per_class):
             pixels = rng.integers(0, 60, (36, 40, 3), dtype=np.uint8) + np.uint8(20 * (label % 10))
-            file = path / f"{of_class.format(label)}{number}.png"
+            file = path / f"class {label}" / f"{number}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(file)
     return f"folder:{path}"
@@ -48,20 +47,15 @@ def test_every_method_is_tried_beside_what_needs_no_training_and_at_small_in_hea
     assert your_images.label(specs[tails[1]]) == "ProxyAnchor (part=fire6, steps=150, rate=0.1)"
     head_alone = YourImages.configured(values | {"train_from": "head"})
     assert len([spec for spec in your_images.your_images(head_alone) if spec.loss]) == 3  # two attempts are the same
-    drawn = YourImages.configured(values | {"head_start": "random"})
-    assert {spec.head_start for spec in your_images.your_images(drawn) if spec.loss} == {None}
-    with pytest.raises(ValueError, match="head_start must be one of pca, whitened, random, got 'ica'"):
-        YourImages.configured({"head_start": "ica"})
-    with pytest.raises(ValueError, match="attempts: unknown 'body'; choose among head briefly"):
-        YourImages.configured({"attempts": ["body"]})
+    with pytest.raises(ValueError, match=r"unknown attempt 'body'\. There are: head briefly"):
+        your_images.your_images(YourImages.configured({"attempts": ["body"]}))
 
 
-@pytest.mark.parametrize("classes, per_class", [(4, 2), (5, 2), (8, 3), (10, 30), (60, 4)])
+@pytest.mark.parametrize("classes, per_class", [(7, 2), (8, 3), (10, 30), (60, 4)])
 def test_batches_fit_into_few_classes_and_few_images(tmp_path, classes, per_class):
     params = YourImages.configured({"dataset": folder(tmp_path / "few", classes, per_class)})
     train = (classes + 1) // 2
-    folds = your_images.folds_of(np.full(train, per_class))
-    kept = train - (-(-train // folds) if folds else 0)
+    kept = train - max(map(len, your_images.parts_of(params.dataset)))
     assert params.batch_size <= kept * per_class and params.batch_size % params.samples_per_class == 0
     assert 1 <= params.batch_size // params.samples_per_class <= kept
 
@@ -108,8 +102,8 @@ def test_the_saved_network_finds_an_images_own_class(tried, monkeypatch, tmp_pat
     """Classes differ in brightness, so that any network tells most of them apart."""
     monkeypatch.setenv("DMLREPRO_CACHE", str(tried.cache))
     saved = network_files.save(tried.final[0], tmp_path / "network.safetensors")
-    figure = your_images.found(tried.final[0], network_files.load(saved).network, queries=3, k=2)
-    assert "3 query images, each with its 2 nearest images" in figure.get_label()
+    by_file = images.neighbours(tried.final[0], 3, 2, network_files.load(saved).network)
+    assert np.array_equal(by_file[1], images.neighbours(tried.final[0], 3, 2)[1]) and by_file[2].mean() > 0.5
     pictures = Path(tried.params.dataset.removeprefix("folder:"))
     (pictures / "broken.jpg").write_bytes(b"no image")
     query = pictures / "class 3" / "0.png"
@@ -172,39 +166,7 @@ def test_of_sixty_settings_that_gain_nothing_one_is_recommended_rarely(scored_as
     assert wrong <= 0.05 * len(draws) + 3
 
 
-def test_where_no_class_can_be_held_out_nothing_is_compared(tmp_path):
-    params = YourImages.configured({"dataset": folder(tmp_path / "three", 3, 4)})
-    (spec,) = your_images.your_images(params)
-    assert (spec.method, spec.loss, spec.fold) == ("untrained", None, None)
-    finished = runs.run_all([spec], jobs=1)
-    compared = your_images.compared(finished)
-    assert compared.empty and your_images.best_of_each(compared).empty and your_images.figure(compared) is None
-    assert your_images.final_specs(compared, finished) == [spec]
-    assert set(your_images.table_of(finished, params)["metric"]) == {"MAP@R", "R@1"}
-
-
-def test_images_without_labels_are_looked_at_not_scored_and_refused_by_losses_of_labels(tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "results"))
-    params = YourImages.configured({"dataset": folder(tmp_path / "heap", 20, 4, "{} "), "steps": 2})
-    assert (params.methods, params.seeds) == (your_images.UNLABELLED, 1)
-    specs = your_images.your_images(params)
-    assert [spec.method for spec in specs] == ["untrained", "PCA", "whitened PCA", *your_images.UNLABELLED]
-    assert all(spec.fold is None and spec.seed == 0 and spec.dataset == params.dataset for spec in specs)
-    assert {(spec.steps, spec.head_start) for spec in specs if spec.loss} == {(2, "whitened")}
-    finished = runs.run_all(specs, jobs=1)
-    assert all(run.rows == [] and len(run.embeddings) == 40 for run in finished)
-    table = your_images.table_of(finished, params)
-    saving.save(table, params, runs=finished)
-    assert set(table["metric"]) == {your_images.KEPT} and table["value"].iloc[0] == 1
-    assert table["value"].between(0, 1).all() and (table["value"] < 1).any()
-    expected, nearest = (retrieval.nearest(run.embeddings, your_images.NEAREST).tolist() for run in finished[:2])
-    shared = sum(len({*one} & {*other}) for one, other in zip(expected, nearest))
-    assert table["value"].iloc[1] == pytest.approx(shared / (40 * your_images.NEAREST))
-    compared = your_images.compared(finished)
-    assert compared.empty and your_images.final_specs(compared, finished) == [run.spec for run in finished]
-    assert your_images.tested(finished).empty
-    figure = your_images.found(finished[-1], finished[-1].network(), queries=2, k=3)
-    assert figure.get_label().startswith("2 query images, each with its 3 nearest images")
-    params = YourImages.configured({"dataset": folder(tmp_path / "heap", 10, 2, "{} "), "steps": 1})
-    with pytest.raises(ValueError, match=r"Triplet learns from labels, and heap@.* has none; sort the images"):
-        runs.run(spec_of(your_images.offered()["Triplet"], params).replace(batch_size=8))
+@pytest.mark.parametrize("classes", [4, 6])
+def test_a_folder_of_too_few_classes_to_hold_some_out_is_refused(tmp_path, classes):
+    with pytest.raises(ValueError, match=f"few: {classes // 2} training classes of 4 to 4 images are too few"):
+        YourImages.configured({"dataset": folder(tmp_path / "few", classes, 4)})

@@ -1,9 +1,8 @@
-"""The file of a network gives the embeddings of the run that it was made from, and faiss finds what torch finds."""
+"""The file of a network gives the embeddings of the run that it was made from."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import official_layouts
 import pytest
 import torch
@@ -12,7 +11,6 @@ from PIL import Image
 from safetensors.torch import save_file
 from tiny import TINY
 
-from dmlrepro import retrieval
 from experiments.training import batches, network_files, runs
 from experiments.training.spec import RunSpec
 
@@ -59,13 +57,3 @@ def test_what_is_no_file_of_a_network_is_refused(tmp_path):
             network_files.load(tmp_path / f"{name}.safetensors")
     with pytest.raises(ValueError, match=r"ends in \.safetensors"):
         network_files.save(run, tmp_path / "network.pth")
-
-
-def test_faiss_finds_what_the_librarys_search_finds():
-    generator = torch.Generator().manual_seed(0)
-    gallery, queries = (F.normalize(torch.randn(count, 16, generator=generator), dim=1) for count in (500, 40))
-    similarities, rows = network_files.nearest(queries.numpy(), gallery.numpy(), 7)
-    expected = retrieval.nearest(queries, 7, gallery)
-    assert np.array_equal(rows, expected.numpy())
-    assert np.allclose(similarities, (queries @ gallery.T).gather(1, expected), atol=1e-6)
-    assert network_files.nearest(queries.numpy(), gallery.numpy()[:3], 7)[1].shape == (40, 3)

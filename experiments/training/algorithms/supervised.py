@@ -38,11 +38,6 @@ class Algorithm:
     def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
         if not self.from_labels:  # every training image is a class of its own: a label says which image it is
             task.train_labels = np.arange(len(task.train))
-        elif not task.manifest.labelled:
-            raise ValueError(
-                f"{spec.method or spec.loss} learns from labels, and {task.manifest.name} has none; sort the images "
-                "into folders by class, or see docs/your_images.md for what can be done without labels"
-            )
         self.spec, self.task, self.network, self.options = spec, task, network, options
         device = next(network.parameters()).device
         loss: Any = build_loss(spec, task.num_classes, network.embedding_size)
