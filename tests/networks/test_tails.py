@@ -8,7 +8,7 @@ import torch
 from experiments.networks import backbones
 from experiments.networks.backbones import Tail, blocks, build
 
-NETWORKS = dict.fromkeys([*backbones.CATALOGUE, *backbones.TORCHVISION])
+NETWORKS = [*backbones.CATALOGUE]
 
 
 def images_for(net):

@@ -33,7 +33,7 @@ TAIL = {"train_from": "block3", "image_size": 24, "test_resize": 28, "cached_vie
         ({"ks": (0, 1)}, r"ks\[0\] must be greater than 0, got 0"),
         ({"image_size": 32, "test_resize": 28}, "test_resize must be at least image_size = 32"),
         ({"pooling": "mean"}, r"unknown pooling 'mean'.*avg"),
-        ({"backbone": "resnet5O"}, r"unknown backbone 'resnet5O'; the closest names are .*resnet50.*backbones"),
+        ({"backbone": "resnet5O"}, r"unknown backbone 'resnet5O'; did you mean 'resnet50'"),
         ({"weights": "imagenet"}, r'conv4 has no ImageNet weights here; use .*"none"'),
         ({"weights": "nowhere.pth"}, "weights: no file nowhere.pth; give an existing file"),
         ({"loss": "baselines.Baseline"}, r"loss baselines.Baseline refuses its options \{\}: .*'loss'"),
