@@ -258,7 +258,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def update_golden(options: argparse.Namespace) -> None:
-    from experiments.analysis.provenance import damage, table_paths
+    from experiments.analysis.saving import damage, table_paths
     from experiments.report import regression
 
     build, published = repository_root() / "build" / "quick", repository_root() / "results" / "quick"
