@@ -1,4 +1,4 @@
-"""python -m experiments: data, backbones, settings, training and tuning without Jupyter, and what the Makefile and the
+"""python -m experiments: data, settings, training and tuning without Jupyter, and what the Makefile and the
 workflow call.
 
 A command is a function of its options; what it returns is its exit status, None: 0. It imports what it needs itself, so
@@ -81,14 +81,6 @@ def data_fetch(options: argparse.Namespace) -> None:
     from experiments.datasets import downloads
 
     downloads.fetch(options.name)
-
-
-def backbones(options: argparse.Namespace) -> None:
-    import pandas as pd
-
-    from experiments.networks import backbones
-
-    print(pd.DataFrame(backbones.table()).to_string(index=False))
 
 
 def shared_parameters(options: argparse.Namespace) -> None:
@@ -284,7 +276,6 @@ def _parser() -> argparse.ArgumentParser:
     command = _command(data, "fetch", data_fetch, "download a dataset, or print the manual steps")
     command.add_argument("name", help="a set's name")
 
-    _command(commands, "backbones", backbones, "list the backbones with weight tag, input and users")
     _command(commands, "params", shared_parameters, "list the parameters that every notebook accepts")
 
     purpose = "train what notebooks run without Jupyter, into the cache, and beyond quick into the record of results/"

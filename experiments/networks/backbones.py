@@ -1,6 +1,6 @@
 """Backbones: uint8 images in, raw embeddings out.
 
-A name of CATALOGUE says exactly which network and which published weights are meant; in timm's names their tag does.
+A name of CATALOGUE says exactly which network and which published weights are meant.
 Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales, normalises and repeats grey channels.
 """
 
@@ -34,20 +34,19 @@ SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
 CLASSIFIERS = ("aux1", "aux2", "avgpool", "classifier", "dropout", "fc")  # children beside and behind the feature maps
 POOLINGS = ("avg", "avg+max", "token")
 
-# The networks of the five papers and of our own profiles: name -> (library, published weights, who uses them).
-CATALOGUE = {
-    "conv4": ("own", "symbols (in this package)", "profiles quick and small"),
-    "squeezenet1_1": ("torchvision", "IMAGENET1K_V1", "profile small"),
-    "mobilenet_v2": ("torchvision", "IMAGENET1K_V1", "profile small"),
-    "bn_inception": ("own", "bn_inception-52deb4733.pth", "pfml, nivmf, meanfield, ccp"),
-    "resnet50.tv_in1k": ("timm", "tv_in1k", "pfml, nivmf, ccp"),
-    "googlenet": ("torchvision", "IMAGENET1K_V1", "plm"),
-    "vit_small_patch16_224.augreg_in21k": ("timm", "augreg_in21k", "pfml (ViT)"),
-    "vit_small_patch16_224.dino": ("timm", "dino", "pfml (DINO)"),
-    "vit_base_patch16_224.augreg_in21k": ("timm", "augreg_in21k", "meanfield (Table 14)"),
-    "resnetv2_20": ("own", "none", "ccp (MNIST)"),
-    "resnet18": ("torchvision", "IMAGENET1K_V1", "no profile"),
-    "resnet50": ("torchvision", "IMAGENET1K_V1", "costs of pfml and nivmf"),
+CATALOGUE = {  # the networks of the five papers and of our own profiles: name -> library
+    "conv4": "own",  # profiles quick and small; weights="symbols" are in this package
+    "squeezenet1_1": "torchvision",  # profile small; "imagenet" are the IMAGENET1K_V1 of all from torchvision
+    "mobilenet_v2": "torchvision",  # profile small
+    "bn_inception": "own",  # pfml, nivmf, meanfield, ccp
+    "resnet50.tv_in1k": "timm",  # pfml, nivmf, ccp; timm's names end in the tag of their weights
+    "googlenet": "torchvision",  # plm
+    "vit_small_patch16_224.augreg_in21k": "timm",  # pfml (ViT)
+    "vit_small_patch16_224.dino": "timm",  # pfml (DINO)
+    "vit_base_patch16_224.augreg_in21k": "timm",  # meanfield (Table 14)
+    "resnetv2_20": "own",  # ccp (MNIST); without published weights
+    "resnet50": "torchvision",  # costs of pfml and nivmf
+    "resnet18": "torchvision",
 }
 
 
@@ -211,19 +210,17 @@ def _from(module: nn.Module, path: str) -> OrderedDict[str, nn.Module]:
 def check_block(name: str, block: str) -> str:
     """Where the first module of a block of the network `name` is in an `EmbeddingNet`; ValueError unless it has this
     block. "head" is one of every network."""
-    if block == "head":
-        return block
     if block not in (known := blocks(name)):
         raise ValueError(
-            f"train_from must be 'head' or a block of {name}, {', '.join(known)}, got {block!r}; "
+            f"train_from must be a block of {name}, {', '.join(known)}, got {block!r}; "
             'None (in a notebook "") trains the whole network'
         )
-    return f"trunk.{known[block]}"
+    return known[block]
 
 
 @functools.cache
 def blocks(name: str) -> dict[str, str]:
-    """The blocks of a network in their order, {block: path of its first module in the trunk}; nothing is initialised.
+    """The blocks of a network in their order, {block: path of its first module}; nothing is initialised.
 
     Unless `_BLOCKS` names them: the children of a trunk and of its Sequential modules that have parameters, by path."""
     with torch.device("meta"):
@@ -236,7 +233,8 @@ def blocks(name: str) -> dict[str, str]:
             elif [*child.parameters()] and child_name != "patch_embed":  # positions are added behind it
                 yield prefix + child_name
 
-    return _BLOCKS.get(name) or {path: path for path in chain(trunk)}
+    paths = _BLOCKS.get(name) or {path: path for path in chain(trunk)}
+    return {block: f"trunk.{path}" for block, path in paths.items()} | {"head": "head"}
 
 
 def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
@@ -267,19 +265,6 @@ def _convolve_and_normalise(convolution: nn.Conv2d, norm: Any, maps: Tensor) -> 
     bias = norm.bias - norm.running_mean * scale
     bias = bias if convolution.bias is None else bias + convolution.bias * scale
     return convolution._conv_forward(maps, convolution.weight * scale.view(-1, 1, 1, 1), bias)
-
-
-def table() -> list[dict]:
-    """One row per network of `CATALOGUE`; parameters are those of the trunk. Nothing is downloaded or initialised."""
-    rows = []
-    for name, (library, weights, users) in CATALOGUE.items():
-        with torch.device("meta"):
-            trunk, expected = build_trunk(name, None, 3)
-            row = {"name": name, "library": library, "weights": weights, "side (pixels)": expected.crop or "28-105"}
-            row["features"] = EmbeddingNet(trunk, None, expected).num_features
-        row["parameters (M)"] = round(sum(parameter.numel() for parameter in trunk.parameters()) / 1e6, 2)
-        rows.append(row | {"used by": users})
-    return rows
 
 
 def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
@@ -324,7 +309,7 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
 def _library(name: str) -> str:
     """Where a network comes from, "own", "torchvision" or "timm"."""
     refuse_unknown("unknown backbone", [name], CATALOGUE)
-    return CATALOGUE[name][0]
+    return CATALOGUE[name]
 
 
 def _conv4(in_channels: int) -> nn.Module:
