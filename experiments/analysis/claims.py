@@ -175,6 +175,7 @@ cheaper: Kind = functools.partial(_part, "lower", kind="superiority", metric="se
 rising: Kind = functools.partial(_part, "higher", kind="trend")
 falling: Kind = functools.partial(_part, "lower", kind="trend")
 at_most: Kind = functools.partial(_bound, "lower")  # (subject, constant, metric)
+below = at_most
 at_least: Kind = functools.partial(_bound, "higher")
 # the precondition of a comparison of losses and of spreads: who has nothing to lose loses little
 on_a_par: Kind = functools.partial(_part, "higher", kind="noninferiority", relative=True, precondition=True)
