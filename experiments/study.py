@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from experiments import variables
-from experiments.analysis import goldens, judging, provenance, results, saving, stored, summaries
+from experiments.analysis import goldens, judging, results, saving, stored, summaries
 from experiments.analysis.claims import ClaimTest
 from experiments.methods import BASELINES
 from experiments.params import Choice, Params, of_cell, resolve, search_trials_of
@@ -229,7 +229,7 @@ class Execution:
         over resampled test classes need its finished runs."""
         tests = self.study.claims
         path = saving.table_path(self.params)  # of the table that has just been saved, maybe of runs of older code
-        if any(run.stale for run in finished) or (path.exists() and stored.of_older_code(provenance.record(path))):
+        if any(run.stale for run in finished) or (path.exists() and stored.of_older_code(saving.record(path))):
             return judging.judge(table, tests, [])
         return judging.judge(
             table,

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from experiments.analysis import provenance
+from experiments.analysis import saving
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
@@ -120,9 +120,9 @@ def published(repository):
     (repository / "build" / "slow").unlink()
     for folder in (repository / "build" / "quick", repository / "results" / "quick"):
         folder.mkdir(parents=True)
-        for part in provenance.PARTS:
+        for part in saving.PARTS:
             (folder / f"a{part}").write_text("50.0\n")
-        provenance.seal(folder / "a.csv", {"made": "here"})
+        saving.seal(folder / "a.csv", {"made": "here"})
     for mark in ("a.done", "a.published"):
         (repository / "build" / "quick" / mark).touch()
     (repository / "build" / "quick" / "a.ipynb").write_text('{"cells": []}')
@@ -133,7 +133,7 @@ def published(repository):
 def test_whatever_is_not_as_it_was_saved_is_named_and_made_anew(published):
     """In results/ it is published again, in the build folder its notebook is executed again."""
     folders = [published / folder / "quick" for folder in ("build", "results")]
-    for part, folder in itertools.product([*provenance.PARTS, ".json"], folders):
+    for part, folder in itertools.product([*saving.PARTS, ".json"], folders):
         path, published_again = folder / f"a{part}", folder == folders[1]
         whole = path.read_bytes()
         for content in (None, b"", whole[: len(whole) // 2], whole[:-1] + b"x", b"{}", b"[1]"):

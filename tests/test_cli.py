@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from experiments import cli
-from experiments.analysis import provenance, saving, stored
+from experiments.analysis import saving, stored
 from experiments.files import repository_root
 from experiments.report import pages, regression
 
@@ -53,9 +53,9 @@ def build(copy):
 def test_a_committed_table_of_older_code_is_named_and_the_command_fails(copy, build, capsys):
     arguments, table = ["summary", str(build)], copy / f"{MAGNET}.csv"
     assert cli.main(arguments) == cli.main([*arguments, MAGNET]) == 0
-    rows, made = saving.read(table), provenance.record(table)
+    rows, made = saving.read(table), saving.record(table)
     table.write_text(saving.to_csv(rows.assign(value=rows["value"] * (1 + 1e-5))))
-    provenance.seal(table, made)  # as if these rows had been saved
+    saving.seal(table, made)  # as if these rows had been saved
     for named in ([], [MAGNET]):
         capsys.readouterr()
         assert cli.main([*arguments, *named]) == 1

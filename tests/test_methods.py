@@ -44,7 +44,7 @@ def test_what_is_trained_and_in_how_many_views_follows_from_the_profile_and_the_
 
 def test_a_block_of_another_network_is_an_error_that_lists_its_own():
     params = PLAIN.configured({"profile": "small", "backbone": "resnet18"})
-    with pytest.raises(ValueError, match=r"block of resnet18, conv1.*layer4\.1, got 'fire6'"):
+    with pytest.raises(ValueError, match=r"block of resnet18, conv1.*layer4\.1, head, got 'fire6'"):
         spec_of(BASELINES["ProxyAnchor"], params)
 
 

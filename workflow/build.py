@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from experiments.analysis.provenance import damage, table_paths
+from experiments.analysis.saving import damage, table_paths
 
 MARK = "DMLREPRO_BUILD"  # environment variable of all processes of a build: its folder
 SNAKEMAKE = "-m snakemake --snakefile workflow/Snakefile --cores all --keep-going --nolock --rerun-incomplete"

@@ -13,7 +13,7 @@ from experiments.study import Study
 
 
 def squares(lines: pd.DataFrame, here: Mapping[str, str]) -> Figure:
-    """The verdict of every claim here at a glance, with k of n; lines: as `analysis.ledger.ordered` has them."""
+    """The verdict of every claim here at a glance, with k of n; lines: as `judging.ordered` has them."""
     deciding = lines[(lines["decides"] == "yes") & (lines["role"] == "named")].drop_duplicates("claim_id")
     rows = pd.DataFrame({"verdict": here}).join(deciding.set_index("claim_id")[["k", "n"]]).fillna({"k": 0, "n": 0})
     papers, numbers = zip(*(claim_id.split("-") for claim_id in here))

@@ -12,7 +12,7 @@ import torch
 from pydantic import model_validator
 
 from dmlrepro.losses.recommended import PROXIES
-from experiments.analysis import claims, comparing, judging, results, saving
+from experiments.analysis import claims, comparing, judging, results
 from experiments.figures.style import Names
 from experiments.files import cache_root
 from experiments.methods import Method, expand_seeds, searched_ranges, spec_of
@@ -144,9 +144,9 @@ def comparisons(
     """A row per rival, the largest gain first: the paired difference of the loss in points of METRIC, its interval, p
     after Holm over all rivals and the judge's verdict, none where one of the `finished` runs of the table is outdated.
     trials: by rival, of the search that chose its settings; found: what `searched` returned."""
-    rows, mine = saving.as_saved(table), method_of(params).name  # in the digits of tables equal runs differ by 0
+    rows, mine = table.round({"value": 6}), method_of(params).name  # in the digits of tables equal runs differ by 0
     trials = {**trials, mine: len(found["trials"]) if found else 0}
-    others = [name for name in rows["method"].unique() if name not in {*comparing.UNTRAINED, mine}]
+    others = sorted({*rows["method"]} - {*comparing.UNTRAINED, mine})
     parts, why = {rival: (claims.higher(mine, rival, metric=METRIC),) for rival in others}, "as in the claims"
     tests = {name: claims.ClaimTest(name, params.notebook, of, why, seeds=claims.PLANNED) for name, of in parts.items()}
     judged = judging.judge(rows, tests, trials=trials).verdicts.set_index("claim_id").rename_axis("rival")

@@ -154,11 +154,9 @@ class Context:
     floor: str  # the method whose score a trained network must reach
 
 
-def compared_everywhere(test: ClaimTest, contexts: Callable[[str, bool], Iterable[Context]]) -> list[ClaimResult]:
-    """The contexts that have all rows of the test, those of its own notebook if any; else the one that lacks least.
-    contexts: (protocol of the test, whether it asks for studies without images alone) -> those of a table."""
-    without_images = all(part.about == "study" for part in test.parts)
-    results = [_compared(test, context) for context in contexts(test.protocol, without_images)]
+def compared_everywhere(test: ClaimTest, contexts: Iterable[Context]) -> list[ClaimResult]:
+    """The contexts that have all rows of the test, those of its own notebook if any; else the one that lacks least."""
+    results = [_compared(test, context) for context in contexts]
     results = [result for result in results if result.comparisons or result.missing]  # of data that parts speak of
     nothing = ClaimResult(test, {}, (), [*dict.fromkeys(str(part.subject) for part in test.parts)])
     nearest = min(results, key=lambda result: len(result.missing), default=nothing)

@@ -1,5 +1,9 @@
 """The one judge: what numbers allow to be said of a claim, once per context (profile, data set, network, dimension,
-protocol). Tables, pages and the ledger are made from it."""
+protocol), and which of these lines decides. Tables, pages and the ledger are made from it.
+
+A claim's verdict here is that on the first data set it names of which we have runs, or of mathematics or costs without
+images.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +40,14 @@ class Verdict(StrEnum):
 
 NOT_RUN = (Reason.ROWS, Reason.SEEDS, Reason.RANGE, Reason.NETWORK)  # a claim of such a comparison is not run
 NOT_INTERPRETABLE = (Reason.BELOW, Reason.UNLEARNED)
+NO_IMAGES = ("", tables.SYNTHETIC)  # data sets of mathematics and costs
 DECIDED = (Verdict.SUPPORTED, Verdict.IN_PART, Verdict.MIXED, Verdict.EQUIVALENT, Verdict.CONTRADICTED)
 
 _NUMBERS = ("effect", "low", "high", "zero", "class_low", "class_high", "detectable", "p")
 _SHOWN = ("comparison", "metric", "interval", "unit", "values", "required", "tuned", "mixes", "compared", "seeds")
 _OF_TEST = ("claim_id", "notebook", "universal", "ingredient", "revised", "untested_parts")
 _LINE = (*_OF_TEST, "verdict", "k", "n", "reason", "detail", "role", "p_holm", *_NUMBERS, *_SHOWN, *tables.CONTEXT)
-_ROW = ("claim_id", "outcome", "reason", "decides", "interpretation", "of_dataset", *_NUMBERS, *_SHOWN, *tables.CONTEXT)
+_ROW = ("claim_id", "outcome", "reason", "decides", "interpretation", *_NUMBERS, *_SHOWN, *tables.CONTEXT)
 
 
 def judge(
@@ -83,7 +88,10 @@ def judge(
     def contexts(protocol: str, without_images: bool) -> list[comparing.Context]:
         return list(comparing.contexts_of(rows, protocol, without_images, resampled, **how))
 
-    results = [result for claim_id in claim_ids for result in compared_everywhere(tests[claim_id], contexts)]
+    results: list[ClaimResult] = []
+    for test in map(tests.__getitem__, claim_ids):
+        without_images = all(part.about == "study" for part in test.parts)
+        results += compared_everywhere(test, contexts(test.protocol, without_images))
     family = sum(any(not part.by_rows for part in test.deciding) for test in tests.values())
     lines = [_line(result, p, family) for result, p in zip(results, adjusted(results, family))]
     compared = [_row(result, comparison, family) for result in results for comparison in result.comparisons]
@@ -165,7 +173,7 @@ def _line(result: ClaimResult, p: Mapping[str, float], family: int) -> dict[str,
         line |= {name: min({getattr(one, name) for one in shown} - {""}, default="") for name in ("tuned", "mixes")}
         outcome = CONTRADICTED if word == Verdict.CONTRADICTED else SUPPORTED
         line |= {"p": result.p[outcome], "p_holm": p[outcome]}
-    named = dataset in ("", tables.SYNTHETIC) or claims.short_name(dataset) in claims.named(test.claim_id)
+    named = dataset in NO_IMAGES or claims.short_name(dataset) in claims.named(test.claim_id)
     detail = result.missing if reason == Reason.ROWS else dict.fromkeys(comparison.name for comparison in about)
     line |= {name: getattr(test, name) for name in _OF_TEST} | {"verdict": str(word), "reason": str(reason)}
     line |= {"k": result.supported, "n": len(deciding), "role": "named" if named else "out of scope"}
@@ -179,7 +187,7 @@ def _row(result: ClaimResult, comparison: Comparison, family: int) -> dict[str, 
     row = result.context | dict(comparison.context) | dict(zip(_NUMBERS, numbers))
     row |= {"decides": "yes" if part.decides else "control" if part.control else "precondition", "values": ""}
     row |= {"comparison": comparison.name, "compared": comparison, "seeds": len(effects), "outcome": outcome}
-    row |= {"claim_id": result.test.claim_id, "reason": str(comparison.reason), "of_dataset": result.context["dataset"]}
+    row |= {"claim_id": result.test.claim_id, "reason": str(comparison.reason)}
     row |= {name: getattr(part, name) for name in ("metric", "unit", "required", "interpretation")}
     row |= {"tuned": comparison.tuned, "mixes": comparison.mixes}
     row["interval"] = {"bound": "range", "equivalence": "90 %"}.get(part.kind, "95 %")
@@ -192,3 +200,50 @@ def _row(result: ClaimResult, comparison: Comparison, family: int) -> dict[str, 
         detectable = detectable_effect(len(effects), sd, LEVEL / max(family, 1), part.sesoi)
         row["detectable"] = 100 * abs(math.expm1(part.sign * detectable)) if part.relative else detectable
     return row
+
+
+def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame:
+    """Lines with `scale` and `decides` ("yes" or empty), by claim, what the claim names and what decides first.
+
+    On a data set the line decides that is run, whose protocol is the stated one, whose network was trained nearest to
+    the paper's regime (`regime`: whole, its last blocks, a head alone), whose methods had an equal tuning budget, which
+    trained for longest (`budget`, in steps), of most seeds; never for its verdict. Profile quick decides nothing about
+    images.
+    """
+
+    def place(claim_id: str, dataset: str) -> int:
+        """Among the data sets that a claim names; behind them all others, what needs none first of all."""
+        named, short = claims.named(claim_id), claims.short_name(dataset)
+        return -1 if dataset in NO_IMAGES else named.index(short) if short in named else len(named)
+
+    protocols = zip(lines["claim_id"], lines["protocol"].str.lower())
+    order = lines.assign(
+        scale=(lines["profile"] == "paper").map({True: "paper", False: "here"}),
+        _uncounted=(lines["profile"] == "quick") & ~lines["dataset"].isin(NO_IMAGES),
+        _named=[*map(place, lines["claim_id"], lines["dataset"])],
+        _run=lines["verdict"] == Verdict.NOT_RUN,
+        _stated=[tests[claim_id].decides.replace("all", "") not in protocol for claim_id, protocol in protocols],
+        _budget=-lines["budget"],
+        _tuned=lines["tuned"] != "yes",
+        _seeds=-lines["seeds"],
+    )
+    keys = ["claim_id", "scale", "_uncounted", "_named", "dataset", "_run", "_stated", "regime"]
+    order = order.sort_values([*keys, "_tuned", "_budget", "_seeds", "stem"], kind="stable", ignore_index=True)
+    first = ~order.duplicated(["claim_id", "scale", "dataset"]) & ~order["_uncounted"]
+    order["decides"] = first.map({True: "yes", False: ""})
+    return order[[name for name in order if not name.startswith("_")]]
+
+
+def deciding(lines: pd.DataFrame, test: ClaimTest) -> Any:
+    """The line that a claim's verdict here rests on: of mathematics or costs, or of the first data set it names; None
+    where there is none."""
+    own = lines[(lines["scale"] == "here") & (lines["decides"] == "yes") & (lines["role"] == "named")]
+    of_images = any(part.about in ("training", "features") for part in test.deciding)
+    return next(own[own["dataset"].isin(NO_IMAGES) != of_images].itertuples(), None)
+
+
+def verdict_here(line: Any, test: ClaimTest) -> str:
+    """One claim's verdict here, of the line that is `deciding`."""
+    if test.not_testable or not test.deciding:
+        return Verdict.NOT_TESTABLE
+    return Verdict.NOT_RUN if line is None else line.verdict

@@ -47,7 +47,7 @@ def checked(
     """Check -> "yes" where it keeps the verdict of a line, one of DECIDED, "no" where not, "" where it was not made.
 
     comparisons: those that decide it. other_metric: the verdict on the other metric, None where there is none. lines:
-    all of the claim, see `ledger.ordered`.
+    all of the claim, see `judging.ordered`.
     """
     holm = line.p_holm / line.p if line.p > 0 else 1.0
 

@@ -1,11 +1,11 @@
 """Tables in files: one CSV per notebook and profile, its costs and a picture beside it, and the record of all three.
 
 A CSV holds only what is deterministic on one machine; seconds and bytes go to `<notebook>.cost.csv`. Files are replaced
-atomically and only after every row is valid, and read only as they were saved, see provenance.py.
+atomically and only after every row is valid. `<stem>.json` is the record: what made a table, the sha256 of each of its
+files, and its own. Nothing counts as saved that this record does not confirm.
 """
 
 import json
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,17 @@ import pandas as pd
 
 from experiments import variables
 from experiments.analysis import results
-from experiments.analysis.provenance import PARTS, damage, record, seal
 from experiments.analysis.tables import COLUMNS, IDENTITY
 from experiments.datasets.manifests import is_own
-from experiments.files import atomic_write, repository_root, write_text
+from experiments.files import atomic_write, read_signed, repository_root, sha256, signed, write_text
 from experiments.training.records import SUM
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+PARTS = (".csv", ".cost.csv", ".png")  # of a table, beside its record
+SUMS = "files"  # the entry of the record that has the sum of each part; it is signed besides
+EXECUTIONS = "executions.json"  # of a build folder, what the workflow was asked for: no table's
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 OWN = "own"  # in results/, what readers' own images or losses gave; an entry of the record of a table of such a loss
 MADE_BY = TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # of a table's record, see `made_by`
@@ -41,6 +43,14 @@ def table_path(params: Any) -> Path:
     if theirs and variables.folder("DMLREPRO_RESULTS") is None:
         folder = folder.parent / OWN / folder.name
     return folder / f"{params.stem}.csv"
+
+
+def table_paths(folder: Path) -> list[Path]:
+    """The CSV of every table of which a folder has any file, sorted: the CSV itself may be the one that is missing."""
+    ends = sorted((*PARTS, ".json"), key=len, reverse=True)
+    files = [path.name for path in folder.glob("*") if path.name != EXECUTIONS]
+    stems = {name.removesuffix(end) for name in files if (end := next(filter(name.endswith, ends), ""))}
+    return [folder / f"{stem}.csv" for stem in sorted(stems)]
 
 
 def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
@@ -81,17 +91,8 @@ def save_picture(figure: "Figure", params: Any) -> None:
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    return _ordered(table).to_csv(index=False, float_format="%.6f", lineterminator="\n")
-
-
-def as_saved(table: pd.DataFrame) -> pd.DataFrame:
-    """A table in the order and with the digits that `save` gives it, so that what is said of both is the same."""
-    return _ordered(table).round({"value": 6}).reset_index(drop=True)
-
-
-def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    """With numbers for values: of a column of objects no digits are rounded."""
-    return table.sort_values(IDENTITY, kind="stable").astype({"value": float})
+    ordered = table.sort_values(IDENTITY, kind="stable").astype({"value": float})  # of objects no digits are rounded
+    return ordered.to_csv(index=False, float_format="%.6f", lineterminator="\n")
 
 
 def read(path: Path | str) -> pd.DataFrame:
@@ -106,11 +107,42 @@ def read(path: Path | str) -> pd.DataFrame:
     return table
 
 
+def seal(table: Path, made: dict) -> None:
+    """Write the record of a table, what made it with the sums of its parts as they lie there now."""
+    sums = {part: sha256(table.with_suffix(part)) for part in PARTS if table.with_suffix(part).exists()}
+    write_text(table.with_suffix(".json"), signed(made | {SUMS: sums}))
+
+
+def record(table: Path) -> dict:
+    """What made a table, by the record beside it; ValueError names a file that is not the one that was saved."""
+    if wrong := damage(table):
+        again = "make it again (`make results`, or execute its notebook with the same parameters)"
+        raise ValueError(f"{wrong}; {again}, or take it from git")
+    return json.loads(table.with_suffix(".json").read_text(encoding="utf8"))
+
+
+def damage(table: Path) -> str:
+    """Which file of a table is not as it was saved, and what of it; "" where all are."""
+    path = table.with_suffix(".json")
+    try:
+        sums = dict(read_signed(path, "it was edited or written in part")[SUMS])
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return f"{path} is no record of a table ({error})"
+    for part in PARTS:
+        file = table.with_suffix(part)
+        if not file.exists() and (part in sums or part == PARTS[0]):
+            return f"{file} is missing"
+        if file.exists() and sums.get(part) != sha256(file):
+            return f"{file} is not what was saved: its sha256 is not the one in {path.name}"
+    return ""
+
+
 def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
     """What made a table: parameters, commit, package versions, device. `runs` counts the finished runs by what made
     them, as another machine. `device` and `rounding` are those of the runs, of this process without any."""
     from experiments.training import keys, sources
-    from experiments.training.device import device_for_training
 
     made = [json.dumps(run.made, sort_keys=True) for run in {run.key: run for run in finished}.values()]
     groups = [{"count": made.count(text)} | json.loads(text) for text in sorted(set(made))]
@@ -122,8 +154,6 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
         "versions": sources.versions(),
         "device": " + ".join(sorted({group["device"] for group in groups})) or keys.device_name(),
         "rounding": " + ".join(sorted({group["rounding"] for group in groups})) or keys.rounding(),
-        "device_type": device_for_training().type,
-        "machine": platform.machine(),
         "runs": groups,
     }
 

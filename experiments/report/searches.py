@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import papers, progress
-from experiments.analysis import provenance, saving
+from experiments.analysis import saving
 from experiments.datasets.manifests import is_own
 from experiments.files import repository_root
 from experiments.methods import Method, searched_ranges, spec_of
@@ -135,7 +135,7 @@ def outdated(folder: Path | None = None) -> dict[str, list[str]]:
     record names each search with its sha256: a file that is gone, edited or made again is another."""
     root = folder or repository_root() / "results"
     by_table = {}
-    for path in (path for profile in saving.PROFILES for path in provenance.table_paths(root / profile)):
+    for path in (path for profile in saving.PROFILES for path in saving.table_paths(root / profile)):
         others = []
         named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
         for file, digest in {entry["file"]: entry["sha256"] for entry in named.values()}.items():

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from experiments import variables
-from experiments.analysis import claims, judging, ledger, results, robustness, stored, tables
+from experiments.analysis import claims, judging, results, robustness, stored, tables
 from experiments.analysis.comparing import Environments
 from experiments.analysis.summaries import Judged
 from experiments.files import repository_root, write_text
@@ -45,7 +45,7 @@ def _judged() -> list[tuple[stored.Stored, Judged]]:
 
 @functools.cache
 def lines() -> pd.DataFrame:
-    """Every verdict that results/ allows, as `ledger.ordered` has them."""
+    """Every verdict that results/ allows, as `judging.ordered` has them."""
     judged, frozen = [], claims.frozen()
     for saved, of_table in _judged():
         # how far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone
@@ -60,7 +60,7 @@ def lines() -> pd.DataFrame:
     whole = pd.concat(judged, ignore_index=True)
     whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
     shown = [name for name in COLUMNS if name in whole]
-    return ledger.ordered(whole.drop_duplicates(shown), catalogue.claims())
+    return judging.ordered(whole.drop_duplicates(shown), catalogue.claims())
 
 
 @functools.cache
@@ -144,14 +144,14 @@ def _hits(study: Study, saved: stored.Stored) -> pd.DataFrame | None:
 def deciding() -> dict[str, Any]:
     """Claim of data/claims.csv -> the line that its verdict here rests on; None without one."""
     tests, every = catalogue.claims(), lines()
-    return {name: ledger.deciding(every[every["claim_id"] == name], tests[name]) for name in claims.stated()}
+    return {name: judging.deciding(every[every["claim_id"] == name], tests[name]) for name in claims.stated()}
 
 
 @functools.cache
 def here() -> dict[str, str]:
     """The verdict here of every claim of data/claims.csv."""
     tests = catalogue.claims()
-    return {claim_id: ledger.verdict(line, tests[claim_id]) for claim_id, line in deciding().items()}
+    return {claim_id: judging.verdict_here(line, tests[claim_id]) for claim_id, line in deciding().items()}
 
 
 def forget() -> None:

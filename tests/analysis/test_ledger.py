@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from experiments.analysis import judging, ledger
+from experiments.analysis import judging
 from experiments.analysis.claims import ClaimTest, at_most, higher
 
 BIRDS = {
@@ -19,11 +19,11 @@ TEST = ClaimTest("pfml-01", "10_some", (higher("A", "B"),), "")
 
 
 def verdict(table, test=TEST):
-    return ledger.verdict(ledger.deciding(table, test), test)
+    return judging.verdict_here(judging.deciding(table, test), test)
 
 
 def lines(*changes):
-    return ledger.ordered(pd.DataFrame([BIRDS | change for change in changes]), {"pfml-01": TEST})
+    return judging.ordered(pd.DataFrame([BIRDS | change for change in changes]), {"pfml-01": TEST})
 
 
 def test_on_a_data_set_protocol_then_regime_then_tuning_then_budget_then_seeds_decide_and_never_the_verdict():
@@ -45,7 +45,7 @@ def test_on_a_data_set_protocol_then_regime_then_tuning_then_budget_then_seeds_d
     assert verdict(whole) == "equivalent", "the whole network before its last blocks"
     stated = ClaimTest("pfml-01", "10_some", TEST.parts, "", decides="separated")
     both = [BIRDS | {"protocol": f"MLRC {name}", "verdict": name} for name in ("concatenated", "separated")]
-    assert ledger.ordered(pd.DataFrame(both), {"pfml-01": stated})["verdict"].tolist() == ["separated", "concatenated"]
+    assert judging.ordered(pd.DataFrame(both), {"pfml-01": stated})["verdict"].tolist() == ["separated", "concatenated"]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from experiments.analysis import claims, goldens, provenance, results, saving, tables
+from experiments.analysis import claims, goldens, results, saving, tables
 from experiments.files import repository_root
 from experiments.profiles import RECIPES
 from experiments.report import catalogue, verdicts
@@ -77,7 +77,7 @@ def nothing_trains(asked: Asked) -> Iterator[None]:
 def rebuilt() -> tuple[list[str], Asked]:
     """What differs in tables that are made anew from the store, in words, and the lines asked for on the way."""
     pilots, asked, differing = claims.frozen()["pilots"], Asked(set(), set()), []
-    for path in provenance.table_paths(small()):
+    for path in saving.table_paths(small()):
         if path.stem not in pilots:
             differing += rebuilt_differences(path, asked)
     return differing, asked
@@ -104,7 +104,7 @@ def nothing_missing(parallel: dict, alone: dict, *_: Any) -> dict:
 def table_of(path: Path, asked: Asked):
     """A table made anew from the store, and all that is measured for its verdicts."""
     study = catalogue.find(path.stem.partition("--")[0])
-    params = study.configured(provenance.record(path)["parameters"])
+    params = study.configured(saving.record(path)["parameters"])
     assert params.stem == path.stem, f"the parameters in {path.stem}.json now name {params.stem}"
     finished = runs.run_all(study.specs(params), record=records.file_of("small", study.name))
     asked.runs.update(run.name for run in finished)
@@ -119,7 +119,7 @@ def table_of(path: Path, asked: Asked):
 def tables_now() -> Rows:
     """I1: the sha256 of each table as it lies in results/small, and whether it is rebuilt or, of a pilot, only kept."""
     how = {True: "kept", False: "rebuilt"}
-    pilots, paths = claims.frozen()["pilots"], provenance.table_paths(small())
+    pilots, paths = claims.frozen()["pilots"], saving.table_paths(small())
     return [{"table": path.stem, "how": how[path.stem in pilots], "sha256": sha256(path)} for path in paths]
 
 

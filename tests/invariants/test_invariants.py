@@ -6,7 +6,7 @@ import shutil
 import invariants
 import pytest
 
-from experiments.analysis import provenance
+from experiments.analysis import saving
 from experiments.files import repository_root
 from experiments.training import records
 
@@ -55,9 +55,9 @@ def rebuilt(small, stem=TABLE):
 def test_a_digit_of_a_table_is_missed(copied):
     assert invariants.differences("tables") == rebuilt(copied) == []
     path = copied / f"{TABLE}.csv"
-    made, text = provenance.record(path), path.read_text()
+    made, text = saving.record(path), path.read_text()
     path.write_text(text[:-2] + str((int(text[-2]) + 1) % 10) + "\n")
-    provenance.seal(path, made)  # as somebody would who hides it
+    saving.seal(path, made)  # as somebody would who hides it
     assert len(invariants.differences("tables")) == 2 and len(rebuilt(copied)) == 1
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from example_tables import ROW, table
 
-from experiments.analysis import goldens, provenance, results, saving, stored
+from experiments.analysis import goldens, results, saving, stored
 from experiments.report import regression
 from experiments.training import keys
 
@@ -24,7 +24,7 @@ def build_folder(path, rounding="here", costs="seconds\n1\n", steps=10, **tables
         (path / f"{name}.csv").write_text(saving.to_csv(rows))
         (path / f"{name}.cost.csv").write_text(costs)
         made = {"rounding": rounding, "parameters": {"steps": steps}}
-        provenance.seal(path / f"{name}.csv", made | {"made": rows["value"].iloc[0]})
+        saving.seal(path / f"{name}.csv", made | {"made": rows["value"].iloc[0]})
     return path
 
 
@@ -41,7 +41,7 @@ def test_what_is_new_or_changed_is_published_with_its_provenance_and_everything_
     assert [json.loads((target / f"{name}.json").read_text())["made"] for name in "ab"] == [50, 61]
     assert (target / "a.cost.csv").read_text() == "seconds\n1\n" and value(target / "b.csv") == 61
     assert regression.publish(build, target, everything=True) == (2, 1)
-    assert (target / "a.cost.csv").read_text() == "seconds\n2\n" and not provenance.damage(target / "a.csv")
+    assert (target / "a.cost.csv").read_text() == "seconds\n2\n" and not saving.damage(target / "a.csv")
 
 
 # the notebook whose committed tables have every kind of file
@@ -161,7 +161,7 @@ def test_one_bad_table_publishes_nothing(tmp_path):
     build = build_folder(tmp_path / "build", a=50.0, b=60.0)
     text = (build / "b.csv").read_text()
     (build / "b.csv").write_text(text.replace("60.000000", "160.000000"))
-    provenance.seal(build / "b.csv", {})
+    saving.seal(build / "b.csv", {})
     with pytest.raises(ValueError, match=r"b\.csv: percentages must lie in \[0, 100\]"):
         regression.publish(build, tmp_path / "results")
     assert not (tmp_path / "results").exists()

@@ -10,7 +10,7 @@ from dmlrepro import retrieval, samplers
 from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_linear, potential_field
 from experiments.analysis import goldens, results, saving
 from experiments.analysis.claims import START
-from experiments.analysis.provenance import seal
+from experiments.analysis.saving import seal
 from experiments.files import write_text
 from experiments.report import catalogue, regression
 from experiments.training import loop, protocols
