@@ -9,8 +9,6 @@ import argparse
 import ast
 import contextlib
 import difflib
-import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,22 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
             raise  # a mistake of ours, not a package of an extra
         print(f"dmlrepro: {error.name} is not installed; pip install 'dmlrepro[notebooks]'", file=sys.stderr)
         return 2
-    except BrokenPipeError as error:
-        return _cut_off(error)
     except (ValueError, TypeError, OSError, FloatingPointError, MemoryError) as error:
         print(f"dmlrepro: {error}", file=sys.stderr)
         return 2
-
-
-def _cut_off(error: BrokenPipeError) -> int:
-    """The status where a reader of the output has read enough, as `head`, or where another pipe broke."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w", encoding="utf8")  # noqa: SIM115 (Python flushes it at its end)
-        return 128 + signal.SIGPIPE
-    print(f"dmlrepro: {error}", file=sys.stderr)
-    return 2
 
 
 def _params(options: argparse.Namespace, study: "Study"):
@@ -181,9 +166,6 @@ def tune(options: argparse.Namespace) -> None:
     finished = searches.run(every, options.jobs, options.again)
     rows = [{"method": record["method"]} | summary(record) for record in finished]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
-    for record in finished:
-        if ends := searches.at_an_end(record):
-            print(f"{record['method']}: {', '.join(ends)} lies within 5 % of an end of its range; widen it")
     for table, files in searches.outdated().items():
         print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
 
@@ -215,31 +197,19 @@ def publish(options: argparse.Namespace) -> None:
 
 
 def summary(options: argparse.Namespace) -> int:
-    """What the notebooks of a build folder took; of notebooks that are named, how far their tables lie from
-    the golden values. 1 where a value is outside its tolerance, or a committed table is not what they make."""
+    """What the notebooks of a build folder took; 1 where a committed table is not what they make."""
     from experiments.report import regression
 
-    profile, outside = "quick" if options.notebooks else options.folder.absolute().name, 0
-    committed = repository_root() / "results" / profile
-    if options.notebooks:
-        values = regression.drift(options.folder, _selected(options.notebooks))
-        beyond, moved = values[~(values["moved"] <= values["tolerance"])], (values["moved"] > 1e-6).sum()
-        outside = len(beyond)
-        print(f"{moved} of {len(values)} golden values moved, {outside} beyond their tolerance")
-        if outside:
-            print(beyond.to_string(index=False))
-    else:
-        table = regression.summary(options.folder)
-        print(table.to_string(index=False))
-        print(f"{len(table)} notebooks, {table['rows'].sum()} rows")
-        if difference := regression.difference(options.folder, committed):
-            print(difference)
+    table = regression.summary(options.folder)
+    print(table.to_string(index=False))
+    print(f"{len(table)} notebooks, {table['rows'].sum()} rows")
+    committed = repository_root() / "results" / options.folder.absolute().name
     reasons = regression.outdated(options.folder, committed)
     for name, why in reasons.items():
         print(f"{committed.relative_to(repository_root())}/{name}.csv is not what the present code makes: {why}")
     if reasons:
         print("if that is meant, `make update-golden` or `make notebooks` renew what is committed")
-    return 1 if outside or reasons else 0
+    return 1 if reasons else 0
 
 
 def report(options: argparse.Namespace) -> None:
@@ -317,8 +287,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--everything", action="store_true", help=purpose)
     command = _command(commands, "summary", summary, "table of a build folder: notebook, seconds, rows")
     command.add_argument("folder", type=Path, help="of a build, as build/quick")
-    purpose = "instead, how far the tables of these lie from the golden values"
-    command.add_argument("notebooks", nargs="*", help=purpose)
     _command(commands, "report", report, "fill the tables of pages and notebooks, write results/claims.csv")
     purpose = "make new golden values from build/quick or results/quick, print what moved"
     _notebooks(_command(commands, "update-golden", update_golden, purpose))

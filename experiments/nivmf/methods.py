@@ -278,6 +278,6 @@ def nivmf_study(*what: Any, **how: Any) -> Study:
 
 nivmf_ablation = functools.partial(
     nivmf_study,
-    decides=functools.partial(decided, ablation=True),
-    published=functools.partial(published_settings, ablation=True),
+    decides=lambda choice: decided(choice, ablation=True),
+    published=lambda *run: published_settings(*run, ablation=True),
 )

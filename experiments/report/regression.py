@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.analysis import goldens, saving
-from experiments.analysis.results import in_percent, without_outcomes
+from experiments.analysis.results import without_outcomes
 from experiments.analysis.saving import MADE_BY, OWN, PARTS, damage, read, record, table_paths
-from experiments.analysis.tables import COLUMNS, IDENTITY
+from experiments.analysis.tables import IDENTITY
 from experiments.datasets.manifests import is_own
 from experiments.files import atomic_write, read_json, write_text
 from experiments.params import Params
@@ -54,16 +54,6 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
                 new.with_suffix(part).unlink(missing_ok=True)
         moved += 1
     return len(paths), moved
-
-
-def difference(build: Path, target: Path) -> str:
-    """One line on how the numbers of a build folder differ from those in `target`, in points of metrics in percent."""
-    parts = [_side_by_side(target / path.name, path) for path in table_paths(build) if (target / path.name).exists()]
-    joined = pd.concat(parts) if parts else pd.DataFrame(columns=["apart", "alone"])
-    if not (differing := int(((joined["apart"] > 0) | joined["alone"]).sum())):
-        return ""
-    largest = max(joined.loc[joined["metric"].map(in_percent), "apart"].dropna(), default=0.0)
-    return f"{differing} of {len(joined)} numbers differ from the committed ones, the largest by {largest:.2f}"
 
 
 def outdated(build: Path, target: Path) -> dict[str, str]:
@@ -140,21 +130,6 @@ def accept(names: Iterable[str]) -> None:
         if len(moved):
             print(moved.to_string(index=False))
         write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
-
-
-def drift(folder: Path, names: Iterable[str]) -> pd.DataFrame:
-    """The golden values of notebooks, those that have any, beside the tables of a folder, see `goldens.beside`: a
-    missing table counts as if all its values were outside. FileNotFoundError: there is no such folder."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder}; give one that holds tables, as build/quick after `make results`")
-    parts = []
-    for golden in (goldens.folder() / f"{catalogue.find(name).name}.csv" for name in names):
-        if golden.exists():
-            path = folder / golden.name
-            table = read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
-            parts.append(goldens.beside(table, goldens.read(golden)).assign(notebook=golden.stem))
-    none = pd.DataFrame(columns=[*goldens.IDENTITY, "golden", "tolerance", "new", "moved"], dtype=float)
-    return pd.concat(parts, ignore_index=True) if parts else none
 
 
 def summary(folder: Path) -> pd.DataFrame:

@@ -93,15 +93,13 @@ def golden(tmp_path, monkeypatch):
         goldens.means(table(50.0)).assign(tolerance=2.0).to_csv(tmp_path / f"{name}.csv", index=False)
 
 
-def test_what_another_processor_rounds_otherwise_is_left_alone_and_counted(tmp_path, golden):
+def test_what_another_processor_rounds_otherwise_is_left_alone(tmp_path, golden):
     target = tmp_path / "results" / "quick"
     regression.publish(build_folder(tmp_path / "there", rounding="there", a=50.0, b=50.0), target)
     build = build_folder(tmp_path / "here", a=51.5, b=50.0)
     assert regression.publish(build, target) == (2, 0) and value(target / "a.csv") == 50
-    assert regression.difference(build, target) == "1 of 2 numbers differ from the committed ones, the largest by 1.50"
     assert regression.outdated(build, target) == {}
     assert regression.publish(build, target, everything=True) == (2, 2)
-    assert regression.difference(build, target) == ""
     assert regression.publish(build, target, everything=True) == (2, 0)
 
 
@@ -119,7 +117,6 @@ def test_another_step_of_an_early_stop_is_another_outcome_and_not_another_row(tm
     build = build_folder(tmp_path / "build", a=early_stopped(140, 50.14))
     assert regression.publish(build, target) == (1, 0)
     assert regression.outdated(build, target) == {}
-    assert regression.difference(build, target) == "3 of 3 numbers differ from the committed ones, the largest by 0.04"
     both = pd.concat([early_stopped(100), early_stopped(140)])
     with pytest.raises(ValueError, match="the same measurement twice"):
         results.validate(both)

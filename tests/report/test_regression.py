@@ -8,11 +8,9 @@ from example_tables import table as of_values
 
 from dmlrepro import retrieval, samplers
 from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_linear, potential_field
-from experiments.analysis import goldens, results, saving
+from experiments.analysis import goldens, results
 from experiments.analysis.claims import START
-from experiments.analysis.saving import seal
-from experiments.files import write_text
-from experiments.report import catalogue, regression
+from experiments.report import catalogue
 from experiments.training import loop, protocols
 from experiments.training.algorithms import chance_constrained as ccp
 from experiments.training.algorithms import momentum, pseudo_labels, supervised
@@ -147,21 +145,3 @@ def test_nothing_passes_for_the_network_before_training_and_what_is_not_trained_
     near = drawn[0].assign(value=[*(drawn[0]["value"][:-2] - 1), 58.9, 4.0])
     assert max(goldens.tolerances(near, goldens.deviations(drawn))[:-2]) > 0.5  # repeats do not tell them apart
     assert goldens.tolerances(drawn[0], goldens.deviations([]))[-1] == pytest.approx(0.004)
-
-
-def test_drift_lists_what_moved_and_what_left_its_tolerance(tmp_path):
-    names = ["30_meanfield_magnet", "92_claims"]  # the ledger has no golden values
-    path = tmp_path / f"{names[0]}.csv"
-    table = saving.read(goldens.repository_root() / "results" / "quick" / path.name)
-    golden = goldens.read(goldens.folder() / path.name)
-    golden = golden.loc[golden["tolerance"].idxmax()]
-    of_it = (table[["metric", "method", "setting"]] == golden[["metric", "method", "setting"]]).all(axis=1)
-    of_it &= table["selection"] == "last"
-    for share, outside in ((0, 0), (0.5, 0), (1.5, 1)):
-        write_text(path, saving.to_csv(table.assign(value=table["value"] + share * golden["tolerance"] * of_it)))
-        seal(path, {})
-        values = regression.drift(tmp_path, names)
-        assert set(values["notebook"]) == {names[0]} and (values["moved"] > values["tolerance"]).sum() == outside
-        assert (values["moved"] / values["tolerance"]).max() == pytest.approx(share, abs=0.2)
-    path.unlink()
-    assert regression.drift(tmp_path, names)["moved"].isna().all() and regression.drift(tmp_path, names[1:]).empty

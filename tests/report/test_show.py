@@ -20,29 +20,29 @@ def settings(name: str, method: str, **values):
     notebook = catalogue.find(name)
     params = notebook.configured(values)
     spec = next(spec for spec in notebook.specs_untrained(params) if spec.method == method)
-    return show.settings(notebook, spec, params)
+    return {name: row for name, *row in show.settings(notebook, spec, params)}
 
 
 def test_what_the_reader_gave_is_the_readers_even_where_it_equals_the_profile(capsys):
     text = shown(capsys, "10", "-p", "lr", "0.001", "-p", "seeds", "3", "-p", "alpha", "4.0")
     assert re.search(r"\n  lr  +0\.001  +0\.0001  +reader  +command line  +Table 8 ", text)
     assert re.search(r"\n  steps  +50  +profile quick  +experiments/profiles\.py:\d+\n", text)
-    assert "PFML delta_rep=0.3 (conventional; 3 seeds)" in text
+    assert "conventional: PFML delta_rep=0.3" in text and "glyphs, 3 seeds" in text
     assert text.count("\n  backbone ") == text.count("\n  algorithm ") == 1, "what all methods share is printed once"
-    assert settings("10", "PFML", alpha=4.0)["loss.alpha"][:3] == (4.0, 3.0, "reader")
+    assert settings("10", "PFML", alpha=4.0)["loss.alpha"][:3] == [4.0, 3.0, "reader"]
 
 
 def test_origins_are_those_of_the_layers_and_stand_beside_the_published_values():
-    assert settings("10", "PFML")["loss_clip_value"] == (0.01, "", "method", "the paper does not say")
-    assert settings("10", "PFML")["loss.alpha"][:3] == (3.0, 3.0, "default")
+    assert settings("10", "PFML")["loss_clip_value"][:4] == [0.01, "", "method", "the paper does not say"]
+    assert settings("10", "PFML")["loss.alpha"][:3] == [3.0, 3.0, "default"]
     assert settings("10", "PFML")["loss.alpha"][3].startswith("Fig. 3(c)")
-    assert settings("10", "PFML")["loss.reduction"] == ("sum", "", "default", "")
-    assert settings("20", "EL-nivMF")["loss.embedding_scale"][::2] == (30.0, "backbone conv4")
+    assert settings("10", "PFML")["loss.reduction"][:4] == ["sum", "", "default", ""]
+    assert settings("20", "EL-nivMF")["loss.embedding_scale"][:3:2] == [30.0, "backbone conv4"]
     mlrc = settings("10", "PFML", profile="paper", protocol="mlrc")
-    assert mlrc["optimizer"][::2] == ("rmsprop", "protocol mlrc") and mlrc["lr"][::2] == (1e-6, "protocol mlrc")
-    assert settings("20", "ProxyAnchor")["loss.margin"][1::2] == (0.1, "Kim et al., CVPR 2020")
+    assert mlrc["optimizer"][:3:2] == ["rmsprop", "protocol mlrc"] and mlrc["lr"][:3:2] == [1e-6, "protocol mlrc"]
+    assert settings("20", "ProxyAnchor")["loss.margin"][1:4:2] == [0.1, "Kim et al., CVPR 2020"]
     recipe = settings("10", "ProxyAnchor", profile="paper")["weight_decay"]
-    assert recipe == (5e-4, 5e-4, "paper: PFML, Table 8 (supp)", "PFML, Table 8 (supp)")
+    assert recipe[:4] == [5e-4, 5e-4, "paper: PFML, Table 8 (supp)", "Table 8 (supp), columns R50/512"]
     assert settings("13", "PFML")["loss.proxies_per_class"][2] == "notebook 13_pfml_ablation_proxies"
 
 
@@ -52,11 +52,12 @@ def test_origins_are_those_of_the_layers_and_stand_beside_the_published_values()
         ("batch_size", "experiments/pfml/methods.py", r"\"batch_size\": |batch_size="),
         ("loss.delta", "dmlrepro/losses/potential_field.py", r"delta: float = 0\.2\b"),
         ("epochs", "experiments/profiles.py", r'"epochs": 200\b'),
+        ("loss.alpha", "experiments/pfml/ablations.py", r'"\*": {"alphas": \(0\.0, 1\.0, 2\.0'),
     ],
 )
 def test_a_value_is_found_in_the_line_that_decides_it(setting, file, line, capsys):
     text = shown(capsys, "15", "--profile", "paper")
-    number, *_ = re.findall(rf"\n  {re.escape(setting)} .* {re.escape(file)}:(\d+)", text)
+    *_, number = re.findall(rf"\n  {re.escape(setting)} .* {re.escape(file)}:(\d+)", text)
     assert re.search(line, (ROOT / file).read_text(encoding="utf8").splitlines()[int(number) - 1])
 
 
