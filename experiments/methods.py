@@ -4,7 +4,7 @@ The network, the data and the budget are equal for every method of a notebook. A
 notebooks of different papers ask for equal specs and a shared run is trained once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -274,30 +274,29 @@ def expansion(params: Params) -> dict[str, Any]:
     return {"published": params.profile == "paper", "keep": params.spec_options()}
 
 
-def search_each(
-    specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
-) -> list[tuple[RunSpec, Search | None]]:
-    """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the search; as it is
-    with 0 trials and for an untrained network. ValueError, before the first trial, where a method has no ranges."""
-    specs, protocol = list(specs), protocol_of(params)
-    if not (trials := search_trials_of(params)):
-        return [(spec, None) for spec in specs]
+def _searches(specs: Sequence[RunSpec], records: Mapping[str, Method], params: Params) -> dict[str, Search]:
+    """The search of every method that trains; none with 0 trials."""
+    trials = search_trials_of(params)
+    trained = [spec for spec in specs if spec.loss is not None] if trials else []
     # an error in the last method would cost the searches before it
-    ranges = {spec.method: ranges_of(records[spec.method]) for spec in specs if spec.loss is not None}
-    found = [
-        by_protocol(spec, ranges[spec.method], protocol, trials, **expansion(params)) if spec.loss else None
-        for spec in specs
-    ]
-    return [(best_of(spec, search) if search else spec, search) for spec, search in zip(specs, found)]
+    ranges = {spec.method: ranges_of(records[spec.method]) for spec in trained}
+    how = expansion(params)
+    return {s.method: by_protocol(s, ranges[s.method], protocol_of(params), trials, **how) for s in trained}
 
 
-def found_by_search(specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params):
+def search_each(specs: Sequence[RunSpec], records: Mapping[str, Method], params: Params) -> list[RunSpec]:
+    """Each spec with the hyperparameters that a search of `params.search_trials` trials finds; as it is with 0 trials
+    and for an untrained network. ValueError, before the first trial, where a method has no ranges."""
+    found = _searches(specs, records, params)
+    return [best_of(spec, found[spec.method]) if spec.method in found else spec for spec in specs]
+
+
+def found_by_search(specs: Sequence[RunSpec], records: Mapping[str, Method], params: Params):
     """What searches found for these methods, a row each, see `summary`; None without a search."""
     import pandas as pd
 
-    committed = params.searches()
-    found = {spec.method: search or committed.get(spec.method) for spec, search in search_each(specs, records, params)}
-    rows = [{"method": method} | summary(search) for method, search in found.items() if search]
+    found = params.searches() | _searches(specs, records, params)
+    rows = [{"method": spec.method} | summary(found[spec.method]) for spec in specs if spec.method in found]
     return pd.DataFrame(rows).set_index("method") if rows else None
 
 

@@ -54,7 +54,7 @@ def test_the_set_up_has_what_the_search_chose_beside_what_the_paper_says(monkeyp
 
 def test_a_study_shows_its_parameters_and_saves_its_table(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path))
-    study = Normalizer.from_cell({"profile": "quick", "dims": [128], "In": [], "pytest": pytest})
+    study = Normalizer.from_cell({"profile": "quick", "In": [], "pytest": pytest})
     assert repr(study) == repr(study.params) and study._repr_html_() == study.params._repr_html_()
     assert study.run() == []
     table = study.table()

@@ -68,7 +68,7 @@ def specs_of(params: Any) -> list[RunSpec]:
 Retrieval = ccp_study(
     "41_ccp_retrieval",
     parameters(CcpOptions, methods=tuple[str, ...], search_trials=Whole),
-    lambda params: expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params),
+    lambda params: expand_seeds(search_each(specs_of(params), METHODS, params), params),
     retrieval_table,
     profiles={
         "*": {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)},

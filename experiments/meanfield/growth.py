@@ -1,4 +1,4 @@
-"""What a forward and backward pass of the losses costs as the data grow, the whole data in one batch: pairs of samples
+"""What the loss's part of a training step costs as the data grow, the whole data in one batch: pairs of samples
 against samples and classes. All take turns, see timing.py; only exponents and ratios are compared."""
 
 from collections.abc import Iterable
@@ -24,19 +24,12 @@ def measure(sizes: Iterable[int], num_classes: int, dim: int, repetitions: int) 
     return table.unstack().rename("seconds").reset_index()
 
 
-def _step(name: str, size: int, num_classes: int, dim: int):
+def _step(name: str, size: int, num_classes: int, dim: int) -> timing.LossStep:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         loss = loss_builder(METHODS[name].loss or "")(num_classes, dim)
-        embeddings = torch.randn(size, dim).requires_grad_()
-    labels = torch.arange(size) % num_classes
-
-    def step() -> None:
-        embeddings.grad = None
-        loss.zero_grad(set_to_none=True)
-        loss(embeddings, labels).backward()
-
-    return step
+        embeddings = torch.randn(size, dim)
+    return timing.LossStep(loss, embeddings, torch.arange(size) % num_classes, torch.device("cpu"))
 
 
 def exponents(costs: pd.DataFrame) -> pd.DataFrame:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dmlrepro import vmf
 from dmlrepro.losses import mean_field as losses
 from experiments.analysis import tables
 from experiments.meanfield.methods import MARGINS, SHARPNESS
@@ -31,20 +32,18 @@ SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
 CENTERS = {"apart": 100.0, "crowded": 0.6}
 
 
-def langevin(x: Tensor) -> Tensor:
-    """coth x - 1 / x, the mean cosine of a spin with a field; x >= 0, float64."""
-    return torch.where(x < 1e-3, x / 3, 1 / x.tanh() - 1 / x)
-
-
 def order_parameter(temperature: float) -> float:
-    """The largest solution of M = L(M / T); 0 from T_c on."""
+    """The largest solution of M = L(M / T), where L(x) = coth x - 1 / x, the mean cosine of a spin with a field, is
+    that of a vMF in three dimensions; 0 from T_c on."""
+    from scipy import optimize
+
     if temperature >= CRITICAL:
         return 0.0
-    low, high = torch.tensor([1e-9, 1.0], dtype=torch.float64)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if langevin(middle / temperature) > middle else (low, middle)
-    return low.item()
+
+    def excess(order: float) -> float:
+        return vmf.mean_resultant_length(torch.tensor(order / temperature, dtype=torch.float64), 3).item() - order
+
+    return optimize.brentq(excess, 1e-9, 1.0)
 
 
 def simulate(spins: int, temperatures: Tensor, sweeps: int, chains: int, seed: int = 0) -> Tensor:

@@ -26,7 +26,7 @@ PAIRS = ("Cont", "MFCont", "CWMS", "MFCWMS")  # a loss on pairs and its mean fie
 
 def mlrc(params: Any) -> list[RunSpec]:
     """Tables 1 and 3 to 5: every method on every fold, its hyperparameters searched first where there are trials."""
-    return expand_seeds([spec for spec, _ in search_each(before_search(params), METHODS, params)], params)
+    return expand_seeds(search_each(before_search(params), METHODS, params), params)
 
 
 def before_search(params: Any) -> list[RunSpec]:
@@ -39,7 +39,7 @@ def nca(params: Any) -> list[RunSpec]:
     searched = specs_of(("untrained", "ProxyNCA++", "MFNCA"), params, **_evaluations(params))
     rate = {"*": FIELD_LR / 8}
     alike = specs_of(["ProxyNCA++"], params, setting=SAME_RATE, loss_lr=rate, **_evaluations(params))
-    return expand_seeds([spec for spec, _ in search_each(searched, METHODS, params)] + alike, params)
+    return expand_seeds(search_each(searched, METHODS, params) + alike, params)
 
 
 Mlrc = folds_study(

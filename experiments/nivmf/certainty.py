@@ -10,23 +10,24 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torchvision.transforms.v2.functional import gaussian_blur
 
 from dmlrepro import metrics
 from experiments.methods import pick, runs_of
 from experiments.nivmf.methods import METHODS, NivmfOptions, nivmf_ablation
-from experiments.params import Number, parameters
+from experiments.params import parameters
 from experiments.studies import evaluated_labels, kept, scored, with_measured
 from experiments.training import batches, inference, records
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
+CORRUPTIONS = ["crop", "occlusion", "blur"]
+STRENGTHS = [0.0, 0.25, 0.5, 0.75]
+
 
 def certainty(params: Any) -> list[RunSpec]:
     """The untrained network and some distances; all are runs of notebook 22."""
-    for kind in params.corruptions:  # what cannot be done after training is an error before it
-        for strength in params.strengths:
-            Degrade(kind, strength)
     return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
 
 
@@ -40,10 +41,6 @@ class Degrade(nn.Module):
 
     def __init__(self, kind: str, strength: float, seed: int = 0):
         super().__init__()
-        if kind not in ("crop", "occlusion", "blur"):
-            raise ValueError(f'kind must be "crop", "occlusion" or "blur", got {kind!r}')
-        if not 0 <= strength < 1:
-            raise ValueError(f"strength must lie in [0, 1), got {strength}")
         self.kind, self.strength = kind, strength
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -67,12 +64,8 @@ class Degrade(nn.Module):
 
 
 def _blurred(batch: Tensor, sigma: float) -> Tensor:
-    radius = min(int(3 * sigma) + 1, min(batch.shape[2:]) - 1)
-    weights = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=batch.device) / sigma).square())
-    weights = weights / weights.sum()
-    planes = F.pad(batch.flatten(0, 1)[:, None], (radius,) * 4, mode="reflect")
-    planes = F.conv2d(F.conv2d(planes, weights.view(1, 1, -1, 1)), weights.view(1, 1, 1, -1))
-    return planes.view_as(batch)
+    size = 2 * min(int(3 * sigma) + 1, min(batch.shape[2:]) - 1) + 1
+    return gaussian_blur(gaussian_blur(batch, [1, size], [sigma]), [size, 1], [sigma])
 
 
 def _windows(batch: Tensor, place: Tensor, side: float) -> Tensor:
@@ -103,10 +96,10 @@ def certainty_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
     finished = list(finished)
     trained = [run for run in finished if run.spec.method in params.methods]
     baselines = {run.spec.seed: run for run in trained if run.spec.method == params.methods[0]}
-    how = {"corruptions": list(params.corruptions), "strengths": list(params.strengths)}
     measurements = []
     for run in trained:
-        values = records.derived([run, baselines[run.spec.seed]], told_by_norms, **how)
+        models = [run, baselines[run.spec.seed]]
+        values = records.derived(models, told_by_norms, corruptions=CORRUPTIONS, strengths=STRENGTHS)
         measurements += [scored(run, measures, setting or None) for setting, measures in values]
     return with_measured(finished, measurements, params)
 
@@ -154,32 +147,24 @@ def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
 
 
 def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
-    """Mean over images of Spearman's correlation of norm and strength; norms (levels, N), levels in any order."""
-    ranks = norms.argsort(0).argsort(0).double()
-    levels = torch.tensor(list(strengths)).argsort().argsort().double()[:, None]
-    centred, other = ranks - ranks.mean(0), levels - levels.mean()
-    return ((centred * other).sum(0) / (centred.norm(dim=0) * other.norm())).mean().item()
+    """Mean over images of Spearman's correlation of norm and strength; norms (levels, N), of equals the
+    earlier is the lower."""
+    return pd.DataFrame(norms.numpy()).rank(method="first").corrwith(pd.Series(strengths).rank()).mean()
 
 
-def degraded_examples(run: RunResult, params: Any) -> tuple[list[list], list[str]]:
+def degraded_examples(run: RunResult) -> tuple[list[list], list[str]]:
     """The first test image at every strength of every corruption, for `images.samples`."""
     manifest = batches.load_dataset(run.spec)
     batch = batches.test_images(run.spec, manifest, manifest.indices("test")[:1])
-    kinds = list(params.corruptions)
-    rows = [[Degrade(kind, s)(batch)[0].permute(1, 2, 0).numpy() for s in params.strengths] for kind in kinds]
-    return rows, kinds
+    rows = [[Degrade(kind, s)(batch)[0].permute(1, 2, 0).numpy() for s in STRENGTHS] for kind in CORRUPTIONS]
+    return rows, CORRUPTIONS
 
 
 Certainty = nivmf_ablation(
     "24_nivmf_norm_is_certainty",
-    parameters(
-        NivmfOptions,
-        methods=(tuple[str, ...], ("Cosine", "EL-nivMF")),  # the first is the baseline whose mistakes are predicted
-        corruptions=(tuple[str, ...], ("crop", "occlusion", "blur")),
-        strengths=(tuple[Number, ...], (0.0, 0.25, 0.5, 0.75)),
-    ),
+    # the first of the methods is the baseline whose mistakes are predicted
+    parameters(NivmfOptions, methods=(tuple[str, ...], ("Cosine", "EL-nivMF"))),
     certainty,
     certainty_table,
     profiles={"paper": {"dataset": "cars"}},
-    references={"strengths": (0.0,)},
 )

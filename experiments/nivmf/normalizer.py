@@ -1,45 +1,31 @@
 """Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B)."""
 
 import itertools
-import typing
 from collections.abc import Sequence
 
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from pydantic import model_validator
 from torch import Tensor
 
 from dmlrepro import vmf
 from dmlrepro.losses import nivmf as losses
 from experiments.nivmf.claims import TESTS
-from experiments.params import Count, Params, Positive
+from experiments.params import Params
 from experiments.studies import study_rows
 from experiments.study import Study
 
-
-class NormalizerParams(Params):
-    dims: tuple[Count, ...] = (128, 512)  # dimensions for which the paper has a fit
-    cosine: Positive = 0.9  # between a sample and the mode, whose best concentration is sought
-
-    @model_validator(mode="after")
-    def _fitted(self) -> typing.Self:
-        if lacking := set(self.dims) - set(vmf.QUADRATIC_FITS):
-            fits = ", ".join(map(str, vmf.QUADRATIC_FITS))
-            raise ValueError(f"dims must be among {fits}, for which the paper has a fit, got {min(lacking)}")
-        if self.cosine >= 1:
-            raise ValueError(f"cosine must lie below 1, where no concentration is the best, got {self.cosine}")
-        return self
+COSINE = 0.9  # between a sample and the mode, whose best concentration is sought
 
 
-def normalizer_table(params: NormalizerParams) -> pd.DataFrame:
+def normalizer_table(params: Params) -> pd.DataFrame:
     """The quadratic fit against the exact log C_M, in and outside the range it was made for, the samplers' mean
     cosines, and what the density of a nivMF integrates to."""
     rows = []
-    for dim in params.dims:
+    for dim in vmf.QUADRATIC_FITS:
         at = f"dim={dim}"
-        rows += [("quadratic", at, name, value) for name, value in _fit_errors(dim, params.cosine).items()]
-        rows.append(("exact", at, "best_concentration", best_concentration(dim, params.cosine, "exact")))
+        rows += [("quadratic", at, name, value) for name, value in _fit_errors(dim).items()]
+        rows.append(("exact", at, "best_concentration", best_concentration(dim, "exact")))
         for method, (kappas, means) in sampler_means(dim, (20.0, 50.0, 200.0, 400.0)).items():
             rows += [(method, f"{at};kappa={kappa:g}", "mean_cosine", mean) for kappa, mean in zip(kappas, means)]
     concentrations = ((20.0, 20.0, 20.0), (20.0, 5.0, 50.0))  # Fig. 2
@@ -54,7 +40,7 @@ def _error(kappa: Tensor, dim: int) -> Tensor:
     return vmf.log_normalizer(kappa, dim, "quadratic") - vmf.log_normalizer(kappa, dim, "exact")
 
 
-def _fit_errors(dim: int, cosine: float) -> dict[str, float]:
+def _fit_errors(dim: int) -> dict[str, float]:
     fitted = torch.arange(10, 51).double()
     difference = _error(fitted, dim)
     relative = difference / vmf.log_normalizer(fitted, dim, "exact")
@@ -69,24 +55,25 @@ def _fit_errors(dim: int, cosine: float) -> dict[str, float]:
         "error_at_200": at_200,
         "error_at_400": at_400,
         "slope_exceeds_1_at": (1 - linear) / (2 * quadratic),
-        "best_concentration": best_concentration(dim, cosine, "quadratic"),
+        "best_concentration": best_concentration(dim, "quadratic"),
     }
 
 
-def best_concentration(dim: int, cosine: float, method: str) -> float:
-    """The kappa that maximises log C(kappa) + kappa cosine, where the slope of log C is -cosine, by bisection."""
-    low, high = torch.tensor(0.0, dtype=torch.float64), torch.tensor(1e6, dtype=torch.float64)
-    for _ in range(80):
-        middle = ((low + high) / 2).requires_grad_()
-        (slope,) = torch.autograd.grad(vmf.log_normalizer(middle, dim, method), middle)
-        low, high = (middle.detach(), high) if slope + cosine > 0 else (low, middle.detach())
-    return low.item()
+def best_concentration(dim: int, method: str) -> float:
+    """The kappa that maximises log C(kappa) + kappa COSINE, where the slope of log C is -COSINE."""
+    from scipy import optimize
+
+    def slope(kappa: float) -> float:
+        at = torch.tensor(kappa, dtype=torch.float64, requires_grad=True)
+        return torch.autograd.grad(vmf.log_normalizer(at, dim, method), at)[0].item() + COSINE
+
+    return optimize.brentq(slope, 1.0, 1e6)
 
 
-def fit_errors(dims: Sequence[int]) -> dict[str, tuple]:
+def fit_errors() -> dict[str, tuple]:
     """Quadratic fit minus exact log C_M, over kappa, for `charts.lines`."""
     kappa = torch.linspace(0, 400, 201, dtype=torch.float64)
-    return {f"M = {dim}": (kappa.numpy(), _error(kappa, dim).numpy()) for dim in dims}
+    return {f"M = {dim}": (kappa.numpy(), _error(kappa, dim).numpy()) for dim in vmf.QUADRATIC_FITS}
 
 
 def sampler_means(dim: int, kappas: Sequence[float]) -> dict[str, tuple]:
@@ -113,7 +100,7 @@ def density_integral(kappa: Sequence[float], jacobian: str) -> float:
 
 Normalizer = Study(
     "23_nivmf_normalizer",
-    NormalizerParams,
+    Params,
     paper="nivmf",
     tabulate=lambda finished, params: normalizer_table(params),
     claims=TESTS,

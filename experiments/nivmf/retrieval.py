@@ -18,8 +18,7 @@ from experiments.training.spec import RunSpec
 def retrieval(params: Any) -> list[RunSpec]:
     """Table 1, hyperparameters searched first where there are trials. Then Table 2, the joint loss with a step-wise
     learning-rate schedule, where the parameters have one."""
-    found = [spec for spec, _ in search_each(specs_of(params), METHODS, params)]
-    specs = with_histories(expand_seeds(found, params))
+    specs = with_histories(expand_seeds(search_each(specs_of(params), METHODS, params), params))
     if params.lr_drop_epochs and JOINT in params.methods:
         schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop}
         if params.profile == "paper" and params.protocol == "roth":  # the released runs have longer ones than Table 1

@@ -43,7 +43,7 @@ def proxy_alignment(params: Any) -> list[RunSpec]:
     PFML in the variants of OTHERWISE."""
     centers = {"SoftTriple": {"centers_per_class": params.proxies_per_class}}
     specs = [spec_of(method, params, loss_options=centers.get(method.name)) for method in pick(METHODS, params.methods)]
-    specs = [spec for spec, _ in search_each(specs, METHODS, params)]
+    specs = search_each(specs, METHODS, params)
     otherwise = []
     for spec in (spec for spec in specs if spec.method == "PFML"):
         for setting in OTHERWISE if params.all_variants else ("proxies=as drawn",):

@@ -23,7 +23,7 @@ def label_noise(params: Any) -> list[RunSpec]:
     specs = [spec_of(method, params, loss_options=decay.get(method.name)) for method in pick(METHODS, params.methods)]
     noisy = [
         spec.replace(setting=f"label_noise={level:g}", label_noise=level)
-        for spec, _ in search_each(specs, METHODS, params)
+        for spec in search_each(specs, METHODS, params)
         for level in params.noise_levels
     ]
     runs = expand_seeds(noisy, params)

@@ -22,8 +22,7 @@ def retrieval(params: Any) -> list[RunSpec]:
     """Table 1 (Tables 6 and 7 with protocol mlrc), hyperparameters searched first where there are trials. Then, beside
     the conventional protocol, PFML that repels FARTHER, which at paper would take a week, small embeddings (Tables 4,
     5), and the folds of MLRC with a small budget (Tables 6, 7)."""
-    found = [spec for spec, _ in search_each(specs_of(params), METHODS, params)]
-    specs = with_histories(expand_seeds(found, params))
+    specs = with_histories(expand_seeds(search_each(specs_of(params), METHODS, params), params))
     if params.protocol != "conventional":
         return specs
     if params.profile != "paper" and "PFML" in params.methods:

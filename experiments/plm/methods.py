@@ -106,8 +106,6 @@ OWN = {method.name: dataclasses.replace(method, offered=False) for method in _ME
 # The network before training: its features, and their random projection to the embedding
 METHODS = {name: BASELINES[name] for name in ("untrained", START)} | OWN
 LABELS = {"gt_correlation": "correlation with same class"}
-LABELS |= {"mean_distance": "any two images", "mean_asked": "any two, asked for"}
-LABELS |= {"nearest_distance": "nearest images", "nearest_asked": "nearest, asked for"}
 LABELS |= {"N_rho": "proxies N_ρ", "m": "dimension m of a piece", "delta": "distance δ of points without similarity"}
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 

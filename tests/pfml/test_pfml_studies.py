@@ -53,7 +53,7 @@ def found_by_search(**options):
     """As `methods.search_each`, which found these options for every loss."""
 
     def search_each(specs, records, params):
-        return [(spec.replace(loss_options={**spec.loss_options, **options}), []) for spec in specs]
+        return [spec.replace(loss_options={**spec.loss_options, **options}) for spec in specs]
 
     return search_each
 
