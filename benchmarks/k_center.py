@@ -141,4 +141,4 @@ def judge(rows: list[dict]) -> bool:
 if __name__ == "__main__":
     quick = harness.options(__doc__).quick
     rows = main(*(QUICK if quick else FULL))
-    harness.finish("k_center", rows, judge(rows), quick)
+    harness.finish("k_center", harness.with_ratios(rows), judge(rows), quick)
