@@ -104,7 +104,7 @@ def step_and_problem(case: Step, device: torch.device) -> list[dict]:
     passes, forward = ([second / case.measured for second in times.pop(name)] for name in ("passes", "forward"))
     network = [BATCH * one + other for one, other in zip(passes, times.pop("update"))]
     number = case.classes * case.pool
-    return rows("step", {"network": network} | times) + rows(
+    return rows("step", {"network": network, **times}) + rows(
         "problem", {"pool": [number * one for one in forward], "validation": [case.validation * one for one in forward]}
     )
 
