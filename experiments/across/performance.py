@@ -45,36 +45,26 @@ def ratios() -> pd.DataFrame:
     return rows["ratio"].unstack(sort=False).map("{:.3g}".format, na_action="ignore").fillna("")
 
 
-def curves() -> dict[tuple[str, str, str], dict[str, pd.DataFrame]]:
-    """{(benchmark, size, metric): {form: rows}} of rows that differ in size alone, of three sizes at least."""
-    found: dict[tuple[str, str, str], dict[str, pd.DataFrame]] = {}
-    for name, (title, size) in BENCHMARKS.items():
-        if size:
-            table = table_of(name).sort_values(size, kind="stable")
-            alike = [column for column in table if column not in ("case", "members", size, "value", "ratio")]
-            for _, rows in table.groupby(alike, sort=False):
-                if rows[size].nunique() >= 3:
-                    form, metric = rows[["form", "metric"]].iloc[0]
-                    found.setdefault((title, size, metric), {})[form] = rows
-    return found
-
-
 def growth_figure() -> Figure:
-    """How time and memory grow, on logarithmic axes, a panel per benchmark and measure; the fitted powers stand in the
-    legends."""
-    units, names, charts = {"seconds": "time (s)", "megabytes": "peak memory (MB)"}, papers.names(), curves()
-    with panels(len(charts), 3.1, WIDTH, most=2) as (figure, axes):
-        for axis, ((title, size, metric), forms) in zip(axes, charts.items()):
-            for form, rows in forms.items():
-                power, _ = np.polyfit(np.log(rows[size]), np.log(rows["value"]), 1)
-                label = f"{form}: slope {power:.2f}"
-                axis.loglog(rows[size], rows["value"], marker=names.marker(form), color=names.color(form), label=label)
-            axis.set(xlabel=size, ylabel=units[metric], title=title)
-            ticks_at(axis, list(rows[size]))
+    """How time grows, on logarithmic axes, a panel per benchmark with a size: a line per form of rows that differ in
+    size alone, of three sizes at least; the fitted powers stand in the legends."""
+    names, sized = papers.names(), {name: of for name, of in BENCHMARKS.items() if of[1]}
+    with panels(len(sized), 3.1, WIDTH, most=2) as (figure, axes):
+        for axis, (name, (title, size)) in zip(axes, sized.items()):
+            table = table_of(name).query("metric == 'seconds'").sort_values(size, kind="stable")
+            alike = [column for column in table if column not in ("case", "members", size, "value", "ratio")]
+            lines = [rows for _, rows in table.groupby(alike, sort=False) if rows[size].nunique() >= 3]
+            for rows in lines:
+                form, (power, _) = rows["form"].iloc[0], np.polyfit(np.log(rows[size]), np.log(rows["value"]), 1)
+                look = {"marker": names.marker(form), "color": names.color(form), "label": f"{form}: slope {power:.2f}"}
+                axis.loglog(rows[size], rows["value"], **look)
+                ticks_at(axis, list(rows[size]))
+            axis.set(xlabel=size, ylabel="time (s)", title=title)
             low, high = axis.get_ylim()
-            axis.set_ylim(low, high * (high / low) ** (0.09 * len(forms)))  # what grows leaves the upper left free
+            axis.set_ylim(low, high * (high / low) ** (0.09 * len(lines)))  # what grows leaves the upper left free
             axis.legend(fontsize="small", loc="upper left")
-    return described(figure, f"Growth with size on logarithmic axes: {listed(title for title, *_ in charts)}.")
+    titles = listed(title for title, _ in sized.values())
+    return described(figure, f"Growth of time with size on logarithmic axes: {titles}.")
 
 
 def check() -> None:

@@ -22,19 +22,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def legend() -> list[str]:
+    (axis,) = performance.growth_figure().axes
+    return [text.get_text() for text in axis.get_legend().get_texts()]
+
+
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_the_fitted_power_is_that_of_the_table(folder, power):
     grown(folder, power)
-    figure = performance.growth_figure()
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [f"product: slope {power:.2f}"]
-    ((_, forms),) = performance.curves().items()
-    assert forms["product"]["points"].tolist() == [100, 200, 400, 800]
+    assert legend() == [f"product: slope {power:.2f}"]
 
 
+@pytest.mark.filterwarnings("ignore:No artists with labels")
 def test_two_sizes_and_rows_that_differ_in_more_than_size_are_not_fitted(folder):
     for sizes, k in (((100, 200), 9), ((100, 200, 400, 800), [9, 9, 12, 12])):
         grown(folder, 1.0, sizes, k)
-        assert performance.curves() == {}
+        assert legend() == []
 
 
 def test_a_benchmark_without_a_reader_is_found(monkeypatch, capsys):
