@@ -56,8 +56,8 @@ def growth_figure() -> Figure:
             lines = [rows for _, rows in table.groupby(alike, sort=False) if rows[size].nunique() >= 3]
             for rows in lines:
                 form, (power, _) = rows["form"].iloc[0], np.polyfit(np.log(rows[size]), np.log(rows["value"]), 1)
-                look = {"marker": names.marker(form), "color": names.color(form), "label": f"{form}: slope {power:.2f}"}
-                axis.loglog(rows[size], rows["value"], **look)
+                label, color = f"{form}: slope {power:.2f}", names.color(form)
+                axis.loglog(rows[size], rows["value"], marker=names.marker(form), color=color, label=label)
                 ticks_at(axis, list(rows[size]))
             axis.set(xlabel=size, ylabel="time (s)", title=title)
             low, high = axis.get_ylim()

@@ -6,7 +6,6 @@ PFML is measured for scattered points, as at the start of training, and for crow
 
 import itertools
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,7 +116,9 @@ def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     seconds = costs["seconds"]
     parts = {"loss_seconds_ratio": seconds, "loss_megabytes_ratio": costs["megabytes"]}
     parts["seconds_ratio"] = seconds + costs["network_seconds"]
-    values = timing.over(pd.DataFrame(parts), "ProxyNCA++", lambda setting: re.match(r"(C=\d+)?", setting)[0])
+    values = timing.over(
+        pd.DataFrame(parts), "ProxyNCA++", lambda setting: setting.partition(";")[0] * ("C=" in setting)
+    )
     exponents = {
         (method, setting, seed): math.log(taken / seconds[method, earlier[setting][0], seed], earlier[setting][1])
         for (method, setting, seed), taken in seconds.items()
