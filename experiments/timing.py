@@ -11,7 +11,7 @@ proxies. The network's passes are measured on a few random images and scaled up 
 import itertools
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -41,7 +41,7 @@ def seconds(call: Call, device: str) -> float:
     return clock() - started
 
 
-def in_turn(calls: Mapping[Hashable, Call], repetitions: int, device: str, *, rounds: int = 1) -> pd.DataFrame:
+def in_turn(calls: Mapping[Any, Call], repetitions: int, device: str, *, rounds: int = 1) -> pd.DataFrame:
     """Seconds of all calls in turn, after a round that warms up: a column for each, a row per repetition. A repetition
     has so many rounds and keeps the fastest of each call: a disturbance only ever adds."""
     for call in calls.values():
