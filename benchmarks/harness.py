@@ -89,6 +89,23 @@ def ratios_within(
     return all(kept)
 
 
+def with_ratios(rows: Sequence[Mapping], ours: Mapping[str, str] | None = None) -> list[dict]:
+    """The rows with `ratio`, what a form takes over what ours takes in a row that is equal otherwise; None for ours.
+
+    ours: {form: that of the package which does the same work}; of the others it is "product"."""
+    ours, found = ours or {}, []
+
+    def place(row: Mapping, form: str) -> tuple:
+        return (form, *(value for name, value in row.items() if name not in ("form", "value")))
+
+    values = {place(row, row["form"]): row["value"] for row in rows}
+    for row in rows:
+        base = None if row["form"] in ("product", *ours.values()) else ours.get(row["form"], "product")
+        own = values.get(place(row, base)) if base else None
+        found.append({**row, "ratio": row["value"] / own if own else None})
+    return found
+
+
 def write_table(rows: Sequence[Mapping], path: Path, **formats: str) -> None:
     """A benchmark's CSV, replaced atomically; floats with four digits, or as `formats` says of their column. Where the
     rows name their `device`, those of other devices stay."""

@@ -104,7 +104,7 @@ def step_and_problem(case: Step, device: torch.device) -> list[dict]:
     passes, forward = ([second / case.measured for second in times.pop(name)] for name in ("passes", "forward"))
     network = [BATCH * one + other for one, other in zip(passes, times.pop("update"))]
     number = case.classes * case.pool
-    return rows("step", {"network": network} | times) + rows(
+    return rows("step", {"network": network, **times}) + rows(
         "problem", {"pool": [number * one for one in forward], "validation": [case.validation * one for one in forward]}
     )
 
@@ -141,4 +141,4 @@ def judge(rows: list[dict]) -> bool:
 if __name__ == "__main__":
     quick = harness.options(__doc__).quick
     rows = main(*(QUICK if quick else FULL))
-    harness.finish("k_center", rows, judge(rows), quick)
+    harness.finish("k_center", harness.with_ratios(rows), judge(rows), quick)

@@ -126,6 +126,8 @@ def main(cases: dict[str, tuple[RunSpec, int, bool]]) -> tuple[list[dict], bool]
                 "image_size": spec.image_size or 32,
                 "batch_size": spec.batch_size,
                 "device": device_name(),
+                "form": "bare network",
+                "metric": "seconds",
                 "loop_images_per_second": spec.batch_size / in_loop,
                 "bare_images_per_second": spec.batch_size / alone,
                 "ratio": ratio,

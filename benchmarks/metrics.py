@@ -106,7 +106,7 @@ def _of_pml(points: Tensor, labels: Tensor, measures: tuple[str, ...], k: int | 
 
 
 FORMS = {"product": product, "deep": deep, "matmul": matmul, "PML": calculator, "PML deep": deep_calculator}
-DEEP = ("matmul", "PML deep")
+DEEP, OURS = ("matmul", "PML deep"), {"PML deep": "deep"}
 SLOW = {("sop", "PML deep")}  # minutes, of lists that nobody asks PML for
 
 
@@ -146,7 +146,8 @@ def megabytes(name: str) -> float:
 def main(names) -> list[dict]:
     rows = []
     for name in names:
-        shape = {"case": name, "size": CASES[name].size, "dim": CASES[name].dim}
+        case = CASES[name]
+        shape = {"case": name, "images": case.size, "dim": case.dim, "of_class": case.of_class}
         for form, value in harness.apart(__file__, "seconds", name).items():
             rows.append(shape | {"form": form, "metric": "seconds", "value": value})
         value = harness.apart(__file__, "megabytes", name)
@@ -175,4 +176,4 @@ def judge(rows: list[dict]) -> bool:
 if __name__ == "__main__":
     quick = harness.options(__doc__, {"seconds": seconds, "megabytes": megabytes}).quick
     rows = main(("quick",) if quick else MEASURED)
-    harness.finish("metrics", rows, judge(rows), quick)
+    harness.finish("metrics", harness.with_ratios(rows, OURS), judge(rows), quick)

@@ -128,10 +128,10 @@ def main(plan, device: str) -> tuple[list[dict], bool]:
             raise AssertionError(f"{implementation} gives {result['value']} at {size}, the product {reference}")
     rows, compared = [], {}
     for (size, implementation), result in results.items():
-        case = {"size": size, **dict(zip(("batch", "classes", "dim", "samples"), SIZES[size]))}
+        case = {"case": size, **dict(zip(("batch", "classes", "dim", "samples"), SIZES[size]))}
         for metric in ("megabytes", "seconds"):
             value = result[metric]
-            rows.append(case | {"implementation": implementation, "device": device, "metric": metric, "value": value})
+            rows.append(case | {"form": implementation, "device": device, "metric": metric, "value": value})
             compared.setdefault((size, metric), {})[implementation] = value
     passed = harness.ratios_within([(*case, values) for case, values in compared.items()], LIMITS)
     if ("sop", "product") in results:
@@ -145,5 +145,5 @@ if __name__ == "__main__":
     options = harness.options(__doc__, {"measure": measure}, device="cpu")
     rows, passed = main(QUICK_PLAN if options.quick else PLAN, options.device)
     for row in rows:
-        print(f"{row['size']:>6} {row['implementation']:>10} {row['metric']:>10} {row['value']:12.4g}")
-    harness.finish("nivmf", rows, passed, options.quick)
+        print(f"{row['case']:>6} {row['form']:>10} {row['metric']:>10} {row['value']:12.4g}")
+    harness.finish("nivmf", harness.with_ratios(rows), passed, options.quick)

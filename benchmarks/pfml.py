@@ -222,4 +222,4 @@ def main(plan, memory_plan, threads: int) -> list[dict]:
 if __name__ == "__main__":
     options = harness.options(__doc__, {"seconds": seconds, "megabytes": megabytes}, threads=1)
     rows = main(*(QUICK if options.quick else (PLAN, MEMORY_PLAN)), options.threads)
-    harness.finish("pfml", rows, judge(rows), options.quick, close=".2g")
+    harness.finish("pfml", harness.with_ratios(rows), judge(rows), options.quick, close=".2g")

@@ -171,4 +171,4 @@ if __name__ == "__main__":
     on_cpu, plan = options.device == "cpu", QUICK if options.quick else PLAN
     plan = [(name, forms if on_cpu else ("product",), repeats) for name, forms, repeats in plan]
     rows = [r for case in plan for r in harness.apart(__file__, "seconds", *case, options.threads, options.device)]
-    harness.finish("plm", rows, judge(rows), options.quick or not on_cpu)
+    harness.finish("plm", harness.with_ratios(rows), judge(rows), options.quick or not on_cpu)

@@ -114,4 +114,4 @@ def judge(rows: list[dict]) -> bool:
 if __name__ == "__main__":
     quick = harness.options(__doc__).quick
     rows = main(QUICK if quick else CASES)
-    harness.finish("retrieval", rows, judge(rows), quick)
+    harness.finish("retrieval", harness.with_ratios(rows), judge(rows), quick)

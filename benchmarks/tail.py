@@ -5,7 +5,7 @@
 
 ProxyAnchor at the profile small, everything in float32 on one thread. Each form is trained for equally many steps, and
 scored on the test classes, means over seeds. Steps of all forms alternate in one process, whole steps of the loop with
-their batches; `times_the_tail` is the median over rounds, which a busy machine slows alike. Seconds are of CPU time.
+their batches; `ratio` is the median over rounds, which a busy machine slows alike. Seconds are of CPU time.
 What the tail is ahead by is paid once for all runs on a data set: `once_seconds`, the activations of all images. The
 exit status is 1 if a limit is missed.
 """
@@ -87,8 +87,8 @@ def main(specs: Mapping[str, RunSpec], seeds: int, rounds: int) -> tuple[list[di
     means = {name: scores(spec, seeds) for name, spec in specs.items()}
     rows = [
         {
+            "case": spec.dataset,
             "form": name,
-            "dataset": spec.dataset,
             "backbone": spec.backbone,
             "train_from": spec.train_from or "",
             "cached_views": spec.cached_views or "",
@@ -96,8 +96,9 @@ def main(specs: Mapping[str, RunSpec], seeds: int, rounds: int) -> tuple[list[di
             "precision": spec.precision,
             "steps": spec.steps,
             "seeds": seeds,
-            "seconds_per_step": statistics.median(taken[name]),
-            "times_the_tail": ratio[name],
+            "metric": "seconds",
+            "value": statistics.median(taken[name]),
+            "ratio": ratio[name] if name != "tail" else None,
             "once_seconds": once_seconds(spec) if spec.train_from else 0.0,
         }
         | means[name]

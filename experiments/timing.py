@@ -8,22 +8,24 @@ A training step is the network's passes and update, which no loss changes, and t
 proxies. The network's passes are measured on a few random images and scaled up to the batch.
 """
 
-import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from experiments.networks import backbones
+from experiments.params import Params
+from experiments.studies import study_rows
 from experiments.training.builders import OPTIMIZERS
 from experiments.training.device import threads as threads
 
-Key = TypeVar("Key", bound=Hashable)
 Call = Callable[[], object]
+RUN = ["method", "setting", "seed"]  # what costs are told apart by; `seed` is the number of the repetition
 ROUNDS = 2  # of a repetition of a step; the fastest one counts
 STILL = 1e-12  # a learning rate so small that the points stay where they are
 
@@ -39,17 +41,13 @@ def seconds(call: Call, device: str) -> float:
     return clock() - started
 
 
-def in_turn(calls: Mapping[Key, Call], repetitions: int, device: str, *, rounds: int = 1) -> dict[Key, list[float]]:
-    """{name: seconds of a call in each repetition}, all calls in turn, after a round that warms up. A repetition has
-    so many rounds and keeps the fastest of each call: a disturbance only ever adds."""
+def in_turn(calls: Mapping[Any, Call], repetitions: int, device: str, *, rounds: int = 1) -> pd.DataFrame:
+    """Seconds of all calls in turn, after a round that warms up: a column for each, a row per repetition. A repetition
+    has so many rounds and keeps the fastest of each call: a disturbance only ever adds."""
     for call in calls.values():
         call()
-    taken: dict[Key, list[float]] = {name: [] for name in calls}
-    for _ in range(repetitions):
-        turns = [{name: seconds(call, device) for name, call in calls.items()} for _ in range(rounds)]
-        for name, values in taken.items():
-            values.append(min(turn[name] for turn in turns))
-    return taken
+    turns = [[seconds(call, device) for call in calls.values()] for _ in range(repetitions * rounds)]
+    return pd.DataFrame(dict(zip(calls, zip(*turns)))).groupby(lambda turn: turn // rounds).min()
 
 
 def peak_bytes(call: Call, device: str) -> int:
@@ -60,25 +58,12 @@ def peak_bytes(call: Call, device: str) -> int:
         before = torch.cuda.memory_allocated()
         seconds(call, device)
         return torch.cuda.max_memory_allocated() - before
-    with _silent_stderr():
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-            call()
-        events = profile.profiler.kineto_results.events()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes times and process numbers
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        call()
+    events = profile.profiler.kineto_results.events()
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     return max(itertools.accumulate((change for _, change in changes), initial=0))
-
-
-@contextlib.contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """The profiler's C++ library writes its times and process number there."""
-    saved = os.dup(2)
-    try:
-        with open(os.devnull, "w") as null:
-            os.dup2(null.fileno(), 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
 
 
 class LossStep:
@@ -120,11 +105,24 @@ def network_and_images(
 
 
 def steps(
-    losses: Mapping[Key, Call], network: tuple[Call, Call], share: float, repetitions: int, device: torch.device
-) -> tuple[dict[Key, list[float]], list[float]]:
-    """({name: seconds of the loss's part}, seconds of the network's part), a number per repetition; network: what
-    `network_step` gives; share: its images over those of a batch."""
-    calls: dict = dict(zip(("passes", "update"), network)) | dict(losses)
-    times = in_turn(calls, repetitions, device.type, rounds=ROUNDS)
-    passes, update = times.pop("passes"), times.pop("update")
-    return times, [one / share + other for one, other in zip(passes, update)]
+    losses: Mapping[tuple[str, str], Call], network: Any, images: Tensor, batch_size: int, repetitions: int
+) -> pd.DataFrame:
+    """By RUN, `seconds` of the loss's part of a step, {(method, setting): call}, and `network_seconds` of the other."""
+    passes, update = network_step(network, images)
+    calls = {("network", "passes"): passes, ("network", "update"): update, **losses}
+    times = in_turn(calls, repetitions, images.device.type, rounds=ROUNDS).rename_axis(index="seed", columns=RUN[:2])
+    network_part = times.pop("network") @ [batch_size / len(images), 1]
+    costs = times.unstack().to_frame("seconds")
+    return costs.assign(network_seconds=costs.index.get_level_values("seed").map(network_part))
+
+
+def over(costs: pd.DataFrame, baseline: str, setting_of: Callable[[str], str] = str) -> pd.DataFrame:
+    """Costs by RUN, each over that of the baseline in the same repetition; setting_of: the baseline's setting for one
+    of another method, by default the same."""
+    return costs / costs.loc[[(baseline, setting_of(setting), seed) for _, setting, seed in costs.index]].to_numpy()
+
+
+def rows(params: Params, values: pd.DataFrame, backbone: str, dim: int) -> pd.DataFrame:
+    """A tidy table of values by RUN, a metric per column; what is NaN was not measured."""
+    tidy = values.reset_index().melt(RUN, var_name="metric").dropna(subset="value")
+    return study_rows(params, tidy.to_dict("records"), backbone=backbone, dim=dim)

@@ -44,7 +44,7 @@ def test_calls_take_turns_and_the_fastest_of_a_repetition_counts(monkeypatch):
     monkeypatch.setattr(timing, "seconds", seconds)
     times = timing.in_turn({name: lambda name=name: made.append(name) for name in "ab"}, 2, "cpu", rounds=2)
     assert made == ["a", "b"] * 5  # once to warm up, then two repetitions of two rounds
-    assert times == {"a": [3.0, 4.0], "b": [8.0, 2.0]}
+    assert times.to_dict("list") == {"a": [3.0, 4.0], "b": [8.0, 2.0]}
 
 
 def work():

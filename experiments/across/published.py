@@ -66,8 +66,7 @@ class Ours(NamedTuple):
 
 
 def _found(source: stored.Stored, by_protocol: Mapping[str, tables.Cells], row: Any) -> Ours | None:
-    """What a table of ours has beside a published row: the row of its cell, else of the same settings at the only other
-    level there is, as dim=16 for dim=64."""
+    """What a table of ours has beside a published row: the row of its cell."""
     cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
     metric = said(row.paper, "MEASURES").get(row.metric, METRICS.get(row.metric, row.metric))
     # folds scored apart or together come first, as the published row states
@@ -75,8 +74,7 @@ def _found(source: stored.Stored, by_protocol: Mapping[str, tables.Cells], row: 
     for protocol in sorted(by_protocol, key=lambda name: (scored not in name, "mlrc" in name.lower())):
         for name in (metric, SAME.get(metric, metric)):
             levels = by_protocol[protocol].get((cell.method, name), {})
-            alike = [level for level in levels if cell.settings and level.settings.keys() == cell.settings.keys()]
-            for level in [*filter(cell.covers, levels), *(alike if len(alike) == 1 else [])][:1]:
+            for level in filter(cell.covers, levels):
                 values = [*levels[level].values()]
                 return Ours(float(np.mean(values)), len(values), source, level, protocol)
     return None
@@ -85,8 +83,7 @@ def _found(source: stored.Stored, by_protocol: Mapping[str, tables.Cells], row: 
 def joined() -> pd.DataFrame:
     """Every published row with `ours`, an Ours, or None where results/ has no such row, and whether that is of the
     `same_data`, or a part of it. Of several tables of ours that stands first which is of the row's data, then of the
-    profile that carries most, then which has most rows of the same comparison, then which differs in fewest
-    parameters."""
+    profile that carries most, then which has most rows of the same comparison, then which has most seeds."""
     rows, cells = printed(), {}
     sources = {name: stored.stored(name) for name in filter(None, rows["notebook"].unique())}
     for source in itertools.chain.from_iterable(sources.values()):
@@ -99,9 +96,8 @@ def joined() -> pd.DataFrame:
         for source in sources.get(some["notebook"].iloc[0], ()):
             found = {row.Index: _found(source, cells[source], row) for row in some.itertuples()}
             answers = {place: ours for place, ours in found.items() if ours}
-            changes = re.findall(r"(?:--|,)(?!dataset=)", source.stem)
             place = saving.PROFILES.index(source.profile)
-            ranked.append(((not _is_of(source, dataset), place, -len(answers), len(changes)), answers))
+            ranked.append(((not _is_of(source, dataset), place, -len(answers)), answers))
         for _, answers in sorted(ranked, key=lambda of: of[0]):
             by_place = answers | by_place
     rows = rows.assign(ours=[by_place.get(place) for place in rows.index])

@@ -1,6 +1,7 @@
 """Notebook 46: what a step, see `experiments.timing`, costs with CCP beside the same loss within the batch (Sec. V-B,
 Table I)."""
 
+import itertools
 from typing import Any
 
 import pandas as pd
@@ -31,21 +32,19 @@ def measure(params: Any) -> pd.DataFrame:
             network.zero_grad(set_to_none=True)
             projection_penalty(moving, anchors, 2e-4).backward()
 
-        calls = {("penalty", 0): penalty, ("forward", 0): torch.no_grad()(lambda: network(images))}
+        calls = {("penalty", ""): penalty, ("forward", ""): torch.no_grad()(lambda: network(images))}
         for count in params.class_counts:
             calls |= _calls(count, params, device)
-        share = params.network_images / params.batch_size
-        times, rest = timing.steps(calls, timing.network_step(network, images), share, params.seeds, device)
-    rows = []
-    for seed in range(params.seeds):
-        image = times["forward", 0][seed] / params.network_images
-        for count in params.class_counts:
-            c2, ccp, search = (times[name, count][seed] for name in ("C2", "C2-CCP-L", "search"))
-            once = (count * params.pool_size * image + search) / params.problem_steps
-            rows.append(("C2", f"C={count}", seed, c2, 0.0, 0.0, rest[seed]))
-            rows.append(("C2-CCP-L", f"C={count}", seed, ccp, times["penalty", 0][seed], once, rest[seed]))
-    columns = ("method", "setting", "seed", "seconds", "penalty_seconds", "problem_seconds", "network_seconds")
-    return pd.DataFrame(rows, columns=columns)
+        costs = timing.steps(calls, network, images, params.batch_size, params.seeds)
+    seconds, rows = costs["seconds"], []
+    for seed, count in itertools.product(range(params.seeds), params.class_counts):
+        setting = f"C={count}"
+        pool = count * params.pool_size / params.network_images * seconds["forward", "", seed]
+        once = (pool + seconds["search", setting, seed]) / params.problem_steps
+        for method, more in {"C2": (0.0, 0.0), "C2-CCP-L": (seconds["penalty", "", seed], once)}.items():
+            own, rest = costs.loc[method, setting, seed]
+            rows.append((method, setting, seed, own, *more, rest))
+    return pd.DataFrame(rows, columns=[*timing.RUN, "seconds", "penalty_seconds", "problem_seconds", "network_seconds"])
 
 
 def _calls(count: int, params: Any, device: torch.device) -> dict:
@@ -59,22 +58,21 @@ def _calls(count: int, params: Any, device: torch.device) -> dict:
     inside = embeddings.to(device).requires_grad_()
     classes, pairs = labels.to(device), ProxyContrastiveLoss()
     return {
-        ("C2", count): lambda: pairs(inside, classes).backward(),
-        ("C2-CCP-L", count): timing.LossStep(given, embeddings, labels, device),
-        ("search", count): lambda: greedy_k_center(pool, centers, params.proxies_per_class),
+        ("C2", f"C={count}"): lambda: pairs(inside, classes).backward(),
+        ("C2-CCP-L", f"C={count}"): timing.LossStep(given, embeddings, labels, device),
+        ("search", f"C={count}"): lambda: greedy_k_center(pool, centers, params.proxies_per_class),
     }
 
 
 def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     """Tidy rows of the cost of a step over that of C2 within the batch with as many classes: `time_ratio`, `step_ratio`
     without what comes once per problem, and `loss_ratio` without the network. They differ from machine to machine."""
+    costs = costs.set_index(timing.RUN)
     step = costs[["seconds", "penalty_seconds", "network_seconds"]].sum(axis=1)
     total = step + costs["problem_seconds"]
     parts = {"time_ratio": total, "step_ratio": step, "loss_ratio": total - costs["network_seconds"]}
-    by_method = costs[["method", "setting", "seed"]].assign(**parts).set_index(["method", "setting", "seed"])
-    over = by_method.loc["C2-CCP-L"] / by_method.loc["C2"]
-    rows = over.reset_index().melt(["setting", "seed"], var_name="metric").assign(method="C2-CCP-L")
-    return study_rows(params, rows.to_dict("records"), backbone=params.backbone, dim=params.embedding_size)
+    values = timing.over(pd.DataFrame(parts), "C2").drop("C2", level="method")
+    return timing.rows(params, values, params.backbone, params.embedding_size)
 
 
 def counts(params: Any) -> pd.DataFrame:

@@ -1,9 +1,8 @@
-"""Charts that put many comparisons side by side: growth, theirs against ours, gains, ranks, all verdicts."""
+"""Charts that put many comparisons side by side: theirs against ours, gains, ranks, all verdicts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,32 +10,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
 from experiments.analysis.judging import DECIDED, Verdict
-from experiments.figures.style import MARKERS, PALETTE, PLAIN, WIDTH, Names, described, legend, listed, panels, plain
-
-
-def growth(
-    charts: Sequence[tuple[str, str, str, Mapping[str, tuple[np.ndarray, np.ndarray]]]], *, names: Names = PLAIN
-) -> Figure:
-    """Panels of what grows with a size, both axes logarithmic, with the fitted line and its slope; charts:
-    (title, axis title of the size, axis title of what grows, {name: (sizes, values)})."""
-    with panels(len(charts), 3.1, WIDTH, most=2) as (figure, axes):
-        for axis, (title, xlabel, ylabel, series) in zip(axes, charts):
-            for i, (name, (sizes, values)) in enumerate(series.items()):
-                shade = names.colors.get(name) or PALETTE[2 * i % len(PALETTE)]
-                power, offset = np.polyfit(np.log(sizes), np.log(values), 1)
-                text = f"{name}: slope {power:.2f}"
-                axis.scatter(sizes, values, color=shade, marker=MARKERS[i % len(MARKERS)], s=26, label=plain(text))
-                ends = np.array([min(sizes), max(sizes)])
-                axis.plot(ends, np.exp(offset) * ends**power, color=shade, linewidth=1)
-            axis.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
-            axis.set_title(title, fontsize="medium")
-            levels = sorted({float(size) for sizes, _ in series.values() for size in sizes})
-            axis.set_xticks(levels, [f"{level:,.0f}" for level in levels], fontsize="small")
-            axis.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
-            low, high = axis.get_ylim()
-            axis.set_ylim(low, high * (high / low) ** (0.09 * len(series)))  # what grows leaves the upper left free
-            axis.legend(fontsize="small", loc="upper left")
-    return described(figure, f"Growth with size on logarithmic axes: {listed(title for title, *_ in charts)}.")
+from experiments.figures.style import PLAIN, WIDTH, Names, described, legend, listed, panels, plain
 
 
 def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:

@@ -20,7 +20,7 @@ def measure(sizes: Iterable[int], num_classes: int, dim: int, repetitions: int) 
     with timing.threads(1):
         calls = {(name, size): _step(name, size, num_classes, dim) for name in LOSSES for size in sizes}
         seconds = timing.in_turn(calls, repetitions, "cpu")
-    table = pd.DataFrame(seconds).rename_axis(index="repetition", columns=["method", "samples"])
+    table = seconds.rename_axis(index="repetition", columns=["method", "samples"])
     return table.unstack().rename("seconds").reset_index()
 
 

@@ -62,18 +62,14 @@ def timed_ratios(params: Any) -> pd.DataFrame:
             points = torch.cat([queries, embeddings[len(queries) :].to(queries)])
             metrics.retrieval(points, labels.to(queries.device), measures=MEASURES)
 
-        share = params.network_images / params.batch_size
         parts = {key: timing.LossStep(loss, embeddings.clone(), labels, device) for key, loss in losses.items()}
-        seconds, rest = timing.steps(parts, timing.network_step(network, batch), share, params.repetitions, device)
+        costs = timing.steps(parts, network, batch, params.batch_size, params.repetitions)
         both = dict.fromkeys(("ProxyNCA++", "EL-nivMF"), retrieve)
         retrieving = timing.in_turn(both, params.repetitions, device.type, rounds=timing.ROUNDS)
-    base = np.add(seconds.pop(("ProxyNCA++", "")), rest)
-    timed = {("seconds_ratio", *key): np.add(values, rest) / base for key, values in seconds.items()}
-    ratio = np.divide(retrieving["EL-nivMF"], retrieving["ProxyNCA++"])
-    timed["retrieval_seconds_ratio", "EL-nivMF", ""] = ratio
-    table = pd.DataFrame(timed).rename_axis(index="seed", columns=["metric", "method", "setting"])
-    rows = table.unstack().rename("value").reset_index()
-    return study_rows(params, rows.to_dict("records"), backbone=BACKBONE, dim=EMBEDDING_SIZE)
+    values = timing.over(costs.sum(axis=1).to_frame("seconds_ratio"), "ProxyNCA++", lambda setting: "")
+    ratio = pd.concat({("EL-nivMF", ""): retrieving["EL-nivMF"] / retrieving["ProxyNCA++"]}, names=timing.RUN)
+    values = pd.concat([values.drop("ProxyNCA++", level="method"), ratio.to_frame("retrieval_seconds_ratio")])
+    return timing.rows(params, values, BACKBONE, EMBEDDING_SIZE)
 
 
 TIMED = ["metric", "backbone", "method", "setting", "seed", "value"]  # columns among the costs of the runs

@@ -33,24 +33,15 @@ GROUPS = 100  # crowded points form so many: a pair is close with probability 1 
 
 def measure(params: Any) -> pd.DataFrame:
     """Seconds of the loss's part of a step, and of the network's, scaled up to a batch, a row per method, setting and
-    repetition (`seed`); and megabytes at the peak, gradients included, which are measured once."""
+    repetition (`seed`); and megabytes of the loss's part at the peak, gradients included, which are measured once."""
     device = device_for_training()
     with timing.threads(params.threads):
         parts = {key: _loss_step(params, *key, device) for key in _cases(params)}
         images = (params.network_images, params.image_size, device)
         network = timing.network_and_images(params.backbone, params.weights, params.embedding_size, *images)
-        passes, update = timing.network_step(*network)
-        share = params.network_images / params.batch_size
-        seconds, network_seconds = timing.steps(parts, (passes, update), share, params.seeds, device)
+        costs = timing.steps(parts, *network, params.batch_size, params.seeds).reset_index()
         memory = {key: timing.peak_bytes(step, device.type) / 1e6 for key, step in parts.items()}
-        network_memory = timing.peak_bytes(passes, device.type) / 1e6 / share
-    rows = [
-        (*key, repetition, seconds[key][repetition], network_seconds[repetition], memory[key], network_memory)
-        for repetition in range(params.seeds)
-        for key in parts
-    ]
-    columns = ("method", "setting", "seed", "seconds", "network_seconds", "megabytes", "network_megabytes")
-    return pd.DataFrame(rows, columns=columns)
+    return costs.assign(megabytes=[memory[key] for key in zip(costs["method"], costs["setting"])])
 
 
 def _cases(params: Any) -> Iterator[tuple[str, str]]:
@@ -121,22 +112,20 @@ def ratios(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
     earlier = {f"M={number}": ("M=5", number / 5) for number in params.numbers if number > 5}
     for few, many in itertools.pairwise(sorted(params.class_counts)):
         earlier[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
-    by_run, rows = costs.set_index(["method", "setting", "seed"]), []
-    for row in costs.itertuples():
-        classes = settings_of(row.setting).get("C")
-        base = by_run.loc["ProxyNCA++", f"C={classes:.0f}" if classes else "", row.seed]
-        values = {
-            "loss_seconds": row.seconds,
-            "seconds_ratio": (row.network_seconds + row.seconds) / (base.network_seconds + base.seconds),
-            "loss_seconds_ratio": row.seconds / base.seconds,
-            "loss_megabytes_ratio": row.megabytes / base.megabytes,
-        }
-        if row.method == "PFML" and row.setting in earlier:
-            setting, factor = earlier[row.setting]
-            values["loss_exponent"] = math.log(row.seconds / by_run.seconds["PFML", setting, row.seed], factor)
-        common = {"method": row.method, "setting": row.setting, "seed": row.seed}
-        rows += [common | {"metric": name, "value": value} for name, value in values.items()]
-    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
+    costs = costs.set_index(timing.RUN)
+    seconds = costs["seconds"]
+    parts = {"loss_seconds_ratio": seconds, "loss_megabytes_ratio": costs["megabytes"]}
+    parts["seconds_ratio"] = seconds + costs["network_seconds"]
+    values = timing.over(
+        pd.DataFrame(parts), "ProxyNCA++", lambda setting: setting.partition(";")[0] * ("C=" in setting)
+    )
+    exponents = {
+        (method, setting, seed): math.log(taken / seconds[method, earlier[setting][0], seed], earlier[setting][1])
+        for (method, setting, seed), taken in seconds.items()
+        if setting in earlier
+    }
+    values = values.assign(loss_seconds=seconds, loss_exponent=pd.Series(exponents, values.index, float))
+    return timing.rows(params, values, params.backbone, params.embedding_size)
 
 
 def published_curve() -> dict[str, dict[float, float]]:

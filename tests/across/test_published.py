@@ -76,17 +76,6 @@ def test_a_row_has_ours_on_its_own_data_where_there_are_any_else_on_what_there_i
     assert ours["CUB-200-2011", "HIST"] is None
 
 
-def test_a_level_that_was_not_run_has_the_only_other_one_beside_it_and_says_so(monkeypatch):
-    table = made({"PFML;dim=16": 50.0, "PFML": 90.0})
-    monkeypatch.setattr(stored, "stored", lambda name: [table] if name.startswith("10") else [])
-    rows = published.joined()
-    rows = rows[(rows["table"] == "Table 4 (supp)") & (rows["metric"] == "R@1") & rows["ours"].notna()]
-    assert {ours.value for ours in rows["ours"]} == {50.0}
-    shown = published.beside(rows, "pfml").reset_index()
-    assert set(shown["method"]) == {"PFML at dim = 16"} and shown["R@1"].str.endswith("/ 50.0").all()
-    assert shown["published on"].str.contains("64-dim").all()
-
-
 def test_models_of_folds_stand_beside_what_is_scored_as_they_are(monkeypatch):
     folds = {"MLRC separated": 10.0, "MLRC concatenated": 20.0}
     tables = [made({"MFCont": value}, "31_meanfield_mlrc", protocol=name) for name, value in folds.items()]
