@@ -32,7 +32,7 @@ from experiments.training.device import device_for_training, replayed, reuse_fre
 from experiments.training.spec import RunSpec
 
 CHECKPOINT_SECONDS = 300.0  # between two checkpoints, unless DMLREPRO_CHECKPOINT_SECONDS says otherwise
-CHECKPOINTED = ("step", "terms", "history", "best")
+CHECKPOINTED = ("step", "terms", "history", "best")  # of a State, beside modules, optimiser and algorithm
 Evaluation = tuple[list[dict], dict[str, Tensor]]  # rows, and embeddings by network, see `inference.evaluate`
 
 
@@ -126,35 +126,32 @@ class State:
             raise FloatingPointError(f"the loss became {losses[bad[0]]} at step {bad[0]}; lower lr or loss_lr")
 
     def save(self, path: Path) -> None:
-        content = {name: getattr(self, name) for name in CHECKPOINTED} | {"spec": self.spec.as_dict()}
-        content["modules"] = {name: module.state_dict() for name, module in self.algorithm.modules().items()}
-        content |= {"algorithm": self.algorithm.state(), "optimizer": self.optimizer.state_dict()}
+        content = {
+            "run": {name: getattr(self, name) for name in CHECKPOINTED},
+            "algorithm": {name: getattr(self.algorithm, name) for name in self.algorithm.checkpointed},
+            "modules": {name: module.state_dict() for name, module in self.algorithm.modules().items()},
+            "optimizer": self.optimizer.state_dict(),
+        }
         with atomic_write(path) as temporary:
             torch.save(content, temporary)
 
-    def load(self, path: Path) -> str:
-        """Go on from a checkpoint; returns what is wrong with a damaged one, after which this state is of no use.
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint of the same spec, on the kind of device that it was written on."""
+        content = torch.load(path, weights_only=True)
+        vars(self).update(content["run"])
+        vars(self.algorithm).update(content["algorithm"])
+        for name, module in self.algorithm.modules().items():
+            module.load_state_dict(content["modules"][name])
+        self.optimizer.load_state_dict(content["optimizer"])
 
-        Raises ValueError for a checkpoint of another spec.
-        """
-        try:
-            with zipfile.ZipFile(path) as members:  # torch does not look at the checksums that it writes
-                if member := members.testzip():
-                    return f"the checksum of {member} is wrong"
-            content = torch.load(path, map_location=self.device, weights_only=True)
-            if content["spec"] == self.spec.as_dict():
-                for name in CHECKPOINTED:
-                    setattr(self, name, content[name])
-                for name, module in self.algorithm.modules().items():
-                    module.load_state_dict(content["modules"][name])
-                self.algorithm.load_state(content["algorithm"])
-                self.optimizer.load_state_dict(content["optimizer"])
-                return ""
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # torch, zipfile and pickle raise whatever a damaged file makes them stumble over
-            return f"{type(error).__name__}: {error}"
-        raise ValueError(f"checkpoint {path} belongs to another spec; remove it")
+
+def is_intact(checkpoint: Path) -> bool:
+    """Whether the checksums in a checkpoint fit: torch writes them and does not look at them."""
+    try:
+        with zipfile.ZipFile(checkpoint) as members:
+            return members.testzip() is None
+    except zipfile.BadZipFile:
+        return False
 
 
 def monitored(history: list[dict], criterion: str) -> list[dict]:
@@ -175,8 +172,8 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     """Train and evaluate one spec.
 
     Args:
-        checkpoint: a file to resume from when it exists, written every few minutes; left to the caller to remove. A
-            damaged one is set aside, and the run begins anew.
+        checkpoint: a file of this spec to resume from when it exists, written every few minutes; left to the caller to
+            remove. A damaged one is set aside, and the run begins anew.
         progress: what a line every half minute calls the run; None: no such lines.
 
     Raises:
@@ -194,9 +191,11 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         rows, states = [row | {"selection": "last"} for row in scores], {"network": copied(network.cpu())}
         return Outcome(rows, torch.zeros(0), {}, embeddings, states, {"seconds": time.perf_counter() - started})
     state = begin(task, network)
-    if checkpoint is not None and checkpoint.exists() and (flaw := state.load(checkpoint)):
-        quarantine(checkpoint, flaw)
-        return train(spec, checkpoint=checkpoint, progress=progress)  # `state` may hold a part of it
+    if checkpoint is not None and checkpoint.exists():
+        if is_intact(checkpoint):
+            state.load(checkpoint)
+        else:
+            quarantine(checkpoint, "its checksums do not fit")
     if device.type == "cuda" and spec.freeze_batchnorm and not spec.compile:
         some = task.as_trained(torch.arange(spec.batch_size).repeat(spec.views), "augmentation", 0)
         replayed(network, some.to(device), half=spec.precision == "bfloat16")

@@ -1,6 +1,7 @@
 """The loop: exact after an interruption, the best weights where asked for, frozen things frozen, epochs as steps."""
 
 import functools
+import os
 import time
 from unittest.mock import Mock
 
@@ -210,40 +211,21 @@ def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch
         assert torch.allclose(similarity.gather(1, neighbours), expected, atol=1e-5)
 
 
-def _with_wrong_shape(path):
-    content = torch.load(path, weights_only=True)
-    weights = content["modules"]["network"]
-    name = next(name for name, value in weights.items() if value.ndim == 4)
-    weights[name] = weights[name][:1]
-    torch.save(content, path)
-
-
 def _flipped(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4  # among the weights, where torch itself would not see it
     path.write_bytes(content)
 
 
-@pytest.fixture
-def checkpoint(tmp_path):
-    loop.begin(*loop.prepare(TINY, torch.device("cpu"))).save(tmp_path / "run.pt")
-    return tmp_path / "run.pt"
-
-
-@pytest.mark.parametrize("damage", [_flipped, _with_wrong_shape])
-def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(damage, checkpoint):
+@pytest.mark.parametrize("damage", [_flipped, lambda path: os.truncate(path, 999)])
+def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(damage, tmp_path):
+    checkpoint = tmp_path / "run.pt"
+    loop.begin(*loop.prepare(TINY, torch.device("cpu"))).save(checkpoint)
     damage(checkpoint)
     with pytest.warns(UserWarning, match=r"run.pt is damaged \(.*now called run.pt.damaged and made anew"):
         again = loop.train(TINY, checkpoint=checkpoint)
     assert torch.equal(again.losses, loop.train(TINY).losses)
     assert not checkpoint.exists()
-
-
-def test_a_checkpoint_of_another_spec_is_refused(checkpoint):
-    before = checkpoint.read_bytes()
-    with pytest.raises(ValueError, match="belongs to another spec; remove it"):
-        loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)
-    assert checkpoint.read_bytes() == before
 
 
 def test_the_parameters_of_the_loss_decay_and_their_gradients_alone_are_clipped(monkeypatch):
