@@ -90,12 +90,6 @@ class RunResult:
         terms or networks also `losses <term>` and `embeddings <network>`."""
         return load_file(self.folder / "arrays.safetensors")
 
-    @functools.cached_property
-    def curve(self) -> Tensor:
-        """Steps and losses (2, n) of up to `records.STRETCHES` equal stretches of the run."""
-        kept = self.line["curve"] if self.line else records.curve(self.losses.numpy())
-        return torch.tensor(kept).T
-
     @property
     def correct_per_class(self) -> list[list[int]] | None:
         """[class, queries whose nearest image is of their class, queries] of each test class, where its line has it."""
@@ -174,7 +168,7 @@ def run_all(
             known = _recorded({key: identities[key]}, record).get(key)
             if known and not known[1] and not rerun:
                 return  # another process was faster
-            line = _with_curves(_line_of(of_key[key], content), of_key[key], place)
+            line = _with_classes(_line_of(of_key[key], content), of_key[key], place)
             measure(_finished(key, of_key[key], line, place=place, record=record))
             records.append(record, line)
 
@@ -311,11 +305,12 @@ def _line_of(spec: RunSpec, content: Mapping) -> dict:
     return line | {"made": content["made"] | where | {"weights": what["weights"]}}
 
 
-def _with_curves(line: dict, spec: RunSpec, place: Path) -> dict:
-    """A line with its sha256, with the scores of each test class and the curve of the loss."""
-    arrays, manifest = load_file(place / "arrays.safetensors"), batches.load_dataset(spec)
-    tested = [] if spec.fold is not None else per_class(arrays["embeddings"], manifest, manifest.indices("test"))
-    return records.summed(line | {"per_class": tested, "curve": records.curve(arrays["losses"].numpy())})
+def _with_classes(line: dict, spec: RunSpec, place: Path) -> dict:
+    """A line with its sha256 and the scores of each test class; none of the models of folds."""
+    if spec.fold is not None:
+        return records.summed(line | {"per_class": []})
+    embeddings, manifest = load_file(place / "arrays.safetensors")["embeddings"], batches.load_dataset(spec)
+    return records.summed(line | {"per_class": per_class(embeddings, manifest, manifest.indices("test"))})
 
 
 def per_class(
