@@ -9,6 +9,7 @@ import argparse
 import ast
 import contextlib
 import difflib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
             raise  # a mistake of ours, not a package of an extra
         print(f"dmlrepro: {error.name} is not installed; pip install 'dmlrepro[notebooks]'", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever reads the output has read enough, as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, TypeError, OSError, FloatingPointError, MemoryError) as error:
         print(f"dmlrepro: {error}", file=sys.stderr)
         return 2
@@ -166,6 +170,9 @@ def tune(options: argparse.Namespace) -> None:
     finished = searches.run(every, options.jobs, options.again)
     rows = [{"method": record["method"]} | summary(record) for record in finished]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
+    for record in finished:
+        if ends := searches.at_an_end(record):
+            print(f"{record['method']}: {', '.join(ends)} lies within 5 % of an end of its range; widen it")
     for table, files in searches.outdated().items():
         print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
 

@@ -1,21 +1,19 @@
 """Where things lie, and files of which nobody ever sees half a one.
 
 What this package keeps is made in a temporary folder beside its place, flushed to the disk and renamed. What a disk or
-another program has damaged since is found by checksums when it is read, renamed to `<name>.damaged` and made anew.
+another program has damaged since is found by checksums when it is read, and refused by name.
 """
 
 import errno
 import functools
 import hashlib
 import io
-import itertools
 import json
 import os
 import re
 import shutil
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -155,33 +153,22 @@ def read_signed(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def write_checksums(folder: Path) -> None:
-    """List the sha256 of every file of a folder in its SHA256SUMS, for `damage`."""
+    """List the sha256 of every file of a folder in its SHA256SUMS, for `refuse_damaged`."""
     (folder / SUMS).write_text("".join(f"{line}\n" for line in sorted(_sums(folder))), encoding="utf8")
 
 
-def damage(folder: Path) -> str:
-    """Why a folder is not one of the files that its SHA256SUMS lists and no others; "" where it is."""
-    try:
-        listed, present = {*(folder / SUMS).read_text(encoding="utf8").splitlines()}, _sums(folder)
-    except (OSError, UnicodeDecodeError) as error:
-        return f"its checksums cannot be compared: {error}"
-    if wrong := sorted({line.partition("  ")[2] or SUMS for line in listed ^ present}):
-        return f"{', '.join(wrong)}: not what {SUMS} lists"
-    return "" if listed else f"{SUMS} lists nothing"
+def refuse_damaged(folder: Path) -> None:
+    """ValueError names a folder that does not hold the files that its SHA256SUMS lists, and no others."""
+    sums = folder / SUMS
+    listed = {*sums.read_text(encoding="utf8", errors="replace").splitlines()} if sums.is_file() else set()
+    wrong = sorted({line.partition("  ")[2] or SUMS for line in listed ^ _sums(folder)})
+    if wrong or not listed:
+        what = ", ".join(wrong) or "nothing there"
+        raise ValueError(f"{folder} is damaged ({what}: not what {SUMS} lists); remove it, and it is made anew")
 
 
 def _sums(folder: Path) -> set[str]:
     return {f"{sha256_once(path)}  {path.name}" for path in folder.iterdir() if path.name != SUMS}
-
-
-def quarantine(path: Path, reason: object) -> None:
-    """Warn of a damaged file or folder and rename it to `<name>.damaged`, so that a sound one can take its place."""
-    places = (path.with_name(f"{path.name}.damaged{number}") for number in itertools.chain([""], itertools.count(2)))
-    aside = next(place for place in places if not place.exists())
-    with suppress(FileNotFoundError):  # another process has just done so
-        path.rename(aside)
-    why = " ".join(str(reason).split())
-    warnings.warn(f"{path} is damaged ({why}); it is now called {aside.name} and made anew", stacklevel=2)
 
 
 def repository_root() -> Path:
@@ -211,22 +198,17 @@ def cache_root() -> Path:
 
 def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
     """The folder at `place`, which `build` fills once: it is given an empty folder. Of several processes one builds,
-    the others wait. What does not agree with its checksums is set aside and built anew."""
-    if not place.is_dir() or damage(place):
-        with locked(place):
-            if not is_sound(place):
-                with atomic_write(place) as made:
-                    made.mkdir()
-                    build(made)
-                    write_checksums(made)
+    the others wait. Raises as `refuse_damaged`."""
+    if place.is_dir():
+        refuse_damaged(place)
+        return place
+    with locked(place):
+        if not place.is_dir():
+            with atomic_write(place) as made:
+                made.mkdir()
+                build(made)
+                write_checksums(made)
     return place
-
-
-def is_sound(place: Path) -> bool:
-    """Whether a folder that `write_checksums` has sealed is there; what does not agree with its sums is set aside."""
-    if place.is_dir() and (reason := damage(place)):
-        quarantine(place, reason)
-    return place.is_dir()
 
 
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:

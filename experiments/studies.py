@@ -12,7 +12,6 @@ from experiments.analysis import results, stored, summaries, tables
 from experiments.datasets import manifests
 from experiments.figures import charts
 from experiments.figures.style import PLAIN, Names
-from experiments.files import cached_array
 from experiments.params import Params
 from experiments.training import activations, batches, inference, protocols, records
 from experiments.training.builders import build_loss
@@ -71,9 +70,7 @@ def training_embeddings(run: RunResult, per_class: int | None = None) -> tuple[m
     if per_class is not None:
         labels = manifest.labels[images]
         images = np.sort(np.concatenate([images[labels == label][:per_class] for label in np.unique(labels)]))
-
-    embeddings = kept(run, lambda: embedded(run, manifest, images), "train", per_class)
-    return manifest, embeddings, torch.from_numpy(manifest.labels[images])
+    return manifest, embedded(run, manifest, images), torch.from_numpy(manifest.labels[images])
 
 
 def embedded(run: RunResult, manifest: manifests.Manifest, images: np.ndarray) -> Tensor:
@@ -84,12 +81,6 @@ def embedded(run: RunResult, manifest: manifests.Manifest, images: np.ndarray) -
     # many runs share what lies below their tails, and it is in the cache since they were trained
     tail, stored = activations.cut(run.spec, network, manifest)
     return inference.embed(tail, stored.evaluated(images))
-
-
-def kept(run: RunResult, build: Callable[[], Tensor], *what: object) -> Tensor:
-    """The embeddings that `build()` makes with a finished run, kept under its key. `what` tells them from others of the
-    run; code that the run itself does not use is part of it."""
-    return torch.from_numpy(cached_array("embeddings", (run.folder.name, *what), lambda: build().numpy()))
 
 
 def trained_loss(run: RunResult, manifest: manifests.Manifest, embedding_size: int, **options: Any) -> torch.nn.Module:

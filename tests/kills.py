@@ -28,10 +28,21 @@ KINDS = {
 }
 
 
+# the command, with a checkpoint every second
+COMMAND = """
+import sys
+from experiments import cli
+from experiments.training import loop
+
+loop.CHECKPOINT_SECONDS = 1
+sys.exit(cli.main())
+"""
+
+
 def train(kind: str, cache: Path) -> subprocess.Popen:
-    environment = {"PYTHONPATH": str(ROOT), "DMLREPRO_CACHE": str(cache), "DMLREPRO_CHECKPOINT_SECONDS": "1"}
+    environment = {"PYTHONPATH": str(ROOT), "DMLREPRO_CACHE": str(cache)}
     how = {"cwd": ROOT, "env": os.environ | environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen([sys.executable, "-m", "experiments", "train", *KINDS[kind].split()], **how, text=True)
+    return subprocess.Popen([sys.executable, "-c", COMMAND, "train", *KINDS[kind].split()], **how, text=True)
 
 
 def finish(process: subprocess.Popen) -> str:
@@ -54,8 +65,8 @@ def outcome(cache: Path) -> dict[str, bytes]:
 
 
 def left_over(cache: Path) -> list[str]:
-    """Checkpoints and temporary or damaged things that a finished command has no use for; files of locks stay."""
-    kept = [*cache.glob("checkpoints/*"), *cache.glob("*/.*"), *cache.glob("*/*.damaged*")]
+    """Checkpoints and temporary things that a finished command has no use for; files of locks stay."""
+    kept = [*cache.glob("checkpoints/*"), *cache.glob("*/.*")]
     return [str(path.relative_to(cache)) for path in kept if not re.match(r"\.dmlrepro-|.*\.lock$", path.name)]
 
 

@@ -59,23 +59,15 @@ def test_an_array_is_built_once(cache, array):
 
 @pytest.mark.parametrize("array", [kept, mapped])
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_array_is_named_set_aside_and_made_anew(cache, array, damage):
+def test_a_damaged_array_is_refused_by_name_and_made_anew_where_it_is_removed(cache, array, damage):
     array()
     folder = only(cache / "arrays")
     whole = (folder / "array.npy").read_bytes()
     (folder / "array.npy").write_bytes(damage(whole))
-    with pytest.warns(UserWarning, match=rf"{folder.name} is damaged .*array.npy: not what.*{folder.name}.damaged and"):
-        assert np.array_equal(array(), ARRAY)
-    assert (folder.with_name(f"{folder.name}.damaged") / "array.npy").read_bytes() == damage(whole)
-    assert np.array_equal(array(never), ARRAY)
-
-
-def test_what_is_damaged_twice_is_kept_twice(tmp_path):
-    for _ in range(3):
-        (tmp_path / "a").write_text("x")
-        with pytest.warns(UserWarning, match="a is damaged"):
-            files.quarantine(tmp_path / "a", "for a test")
-    assert sorted(os.listdir(tmp_path)) == ["a.damaged", "a.damaged2", "a.damaged3"]
+    with pytest.raises(ValueError, match=rf"{folder.name} is damaged .array.npy: not what.*remove it"):
+        array(never)
+    shutil.rmtree(folder)
+    assert np.array_equal(array(), ARRAY)
 
 
 def test_what_fails_while_it_is_built_leaves_nothing(cache):
@@ -111,7 +103,7 @@ def sealed(tmp_path):
     (folder / "a").write_text("first")
     (folder / "b").write_text("second")
     files.write_checksums(folder)
-    assert files.damage(folder) == ""
+    files.refuse_damaged(folder)
     return folder
 
 
@@ -119,14 +111,16 @@ def sealed(tmp_path):
 @pytest.mark.parametrize("name", ["a", files.SUMS])
 def test_a_damaged_file_of_a_sealed_folder_is_found(sealed, name, damage):
     (sealed / name).write_bytes(damage((sealed / name).read_bytes()))
-    assert re.search("not what SHA256SUMS lists|cannot be compared|lists nothing", files.damage(sealed))
+    with pytest.raises(ValueError, match="not what SHA256SUMS lists"):
+        files.refuse_damaged(sealed)
 
 
 @pytest.mark.parametrize("name", ["a", files.SUMS, "c"])
 def test_a_file_that_is_missing_or_one_too_many_is_found(sealed, name):
     path = sealed / name
     path.unlink() if path.exists() else path.touch()
-    assert name in files.damage(sealed)
+    with pytest.raises(ValueError, match=name):
+        files.refuse_damaged(sealed)
 
 
 def test_the_sums_are_those_of_coreutils(sealed):

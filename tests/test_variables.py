@@ -31,32 +31,21 @@ def test_a_folder_is_expanded_counts_from_the_repository_and_is_unset_where_empt
     for value, expected in places.items():
         monkeypatch.setenv(variable, value)
         assert place() == expected
-    monkeypatch.setenv(variable, "~nobody-of-this-name/dml")
-    with pytest.raises(ValueError, match=f"{variable}=~nobody"):
-        place()
 
 
-def test_a_number_is_unset_where_empty_and_a_wrong_one_is_named(monkeypatch):
-    monkeypatch.setenv("DMLREPRO_CHECKPOINT_SECONDS", "")
-    assert variables.number("DMLREPRO_CHECKPOINT_SECONDS", 300) == 300
-    monkeypatch.setenv("DMLREPRO_CHECKPOINT_SECONDS", "0.5")
-    assert variables.number("DMLREPRO_CHECKPOINT_SECONDS", 300) == 0.5
-    for wrong in ("five", "-1", "inf", "nan"):
-        monkeypatch.setenv("DMLREPRO_CHECKPOINT_SECONDS", wrong)
-        with pytest.raises(ValueError, match=f"DMLREPRO_CHECKPOINT_SECONDS must be a finite number.*got '{wrong}'"):
-            variables.number("DMLREPRO_CHECKPOINT_SECONDS", 300)
+def test_a_switch_is_on_where_empty_and_a_wrong_one_is_named(monkeypatch):
     for value, trains in (("", True), ("1", True), ("0", False)):
         monkeypatch.setenv("DMLREPRO_TRAIN", value)
         assert variables.trains() == trains
     monkeypatch.setenv("DMLREPRO_TRAIN", "no")
-    with pytest.raises(ValueError, match="DMLREPRO_TRAIN"):
+    with pytest.raises(ValueError, match="DMLREPRO_TRAIN must be 0 or 1, got 'no'"):
         variables.trains()
 
 
 def test_one_module_reads_them_and_says_what_they_mean():
     sources = [path for package in ("dmlrepro", "experiments") for path in (ROOT / package).rglob("*.py")]
     reading = [path.name for path in sources if re.search(r"environ\b.{0,8}[\"']DMLREPRO|getenv", path.read_text())]
-    assert reading == []
+    assert reading == ["variables.py"]
     named = {name for path in sources for name in re.findall(r"\bDMLREPRO_[A-Z_]+", path.read_text())}
     assert named == set(re.findall(r"^(DMLREPRO_[A-Z_]+): ", variables.__doc__, re.MULTILINE))
 

@@ -1,4 +1,4 @@
-"""Train notebooks from an empty temporary cache, execute them with nbval, and print how far their numbers moved.
+"""Train notebooks from an empty temporary cache, and execute them with nbval.
 
     python workflow/fresh.py [--keep-cache] notebooks/00_tour.ipynb ...
 
@@ -34,8 +34,7 @@ def main(*arguments: str) -> int:
 
         # one pool of processes trains a run that notebooks share once; what fails is told by the notebook that needs it
         python("-m", "experiments", "train", *names)
-        executed = python(*NBVAL.split(), *SIDE_BY_SIDE.split(), *notebooks)
-        return python("-m", "experiments", "summary", str(results / "quick"), *names) or executed
+        return python(*NBVAL.split(), *SIDE_BY_SIDE.split(), *notebooks)
 
 
 if __name__ == "__main__":

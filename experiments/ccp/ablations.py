@@ -83,7 +83,8 @@ def course(run: runs.RunResult) -> dict[str, float]:
 
 @records.measurement("ccp.rounds")
 def solved(run: runs.RunResult) -> list[list[float]] | None:
-    """Rows of `chance_constrained.COLUMNS`, one for each finished problem of a run; None for a run without CCP."""
+    """Of each finished problem of a run the step of its best weights and its last step, which further numbers follow in
+    older lines; None for a run without CCP."""
     from safetensors.torch import load_file
 
     path = run.folder / "solved.safetensors"

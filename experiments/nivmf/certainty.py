@@ -1,7 +1,5 @@
 """Notebook 24: does the norm of an embedding say how certain it is? On images whose ambiguity we control."""
 
-import inspect
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from dmlrepro import metrics
 from experiments.methods import pick, runs_of
 from experiments.nivmf.methods import METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import parameters
-from experiments.studies import evaluated_labels, kept, scored, with_measured
+from experiments.studies import evaluated_labels, scored, with_measured
 from experiments.training import batches, inference, records
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
@@ -82,12 +80,8 @@ def degraded_embeddings(run: RunResult, kind: str, strength: float) -> Tensor:
     if strength == 0:
         return run.embeddings
     manifest = batches.load_dataset(run.spec)
-
-    def embedded() -> Tensor:
-        network = nn.Sequential(Degrade(kind, strength), run.network())
-        return inference.embed_images(run.spec, network, manifest, manifest.indices("test"))
-
-    return kept(run, embedded, kind, strength, inspect.getsource(sys.modules[__name__]))
+    network = nn.Sequential(Degrade(kind, strength), run.network())
+    return inference.embed_images(run.spec, network, manifest, manifest.indices("test"))
 
 
 def certainty_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:

@@ -279,5 +279,5 @@ def nivmf_study(*what: Any, **how: Any) -> Study:
 nivmf_ablation = functools.partial(
     nivmf_study,
     decides=lambda choice: decided(choice, ablation=True),
-    published=lambda *run: published_settings(*run, ablation=True),
+    published=lambda params, method, setting="": published_settings(params, method, setting, ablation=True),
 )

@@ -6,6 +6,7 @@ data set, network and budget takes it. A complete one is frozen: tables name its
 
 import functools
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -115,6 +116,18 @@ def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = 
         said = f"{len(failures)} of {len(todo)} searches failed, the others are complete"
         raise ValueError("\n".join([f"{said}:", *lines]))
     return [search.read(tuning["path"]) for tuning in every]
+
+
+def at_an_end(record: search.Search) -> list[str]:
+    """The hyperparameters whose chosen value lies within 5 % of an end of its range: the best may lie beyond it."""
+    ends = []
+    for name, value in record["found"]["options"].items():
+        if bounds := record["ranges"].get(name):
+            three = (bounds["low"], bounds["high"], value)
+            low, high, chosen = map(math.log, three) if bounds["log"] else three
+            if not 0.05 < (chosen - low) / (high - low) < 0.95:
+                ends.append(name)
+    return ends
 
 
 def outdated(folder: Path | None = None) -> dict[str, list[str]]:

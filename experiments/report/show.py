@@ -67,9 +67,9 @@ def _line(study: Study, spec: RunSpec, name: str, value: object, who: str) -> st
     """The first line that gives a setting its value, else that names it, in the files where who decided it writes."""
     if who == "reader" or who.startswith("search"):
         return "command line" if who == "reader" else f"results/small/searches/{spec.method}*.json"
-    loss = inspect.unwrap(builders.loss_builder(spec.loss)) if name.startswith("loss.") else RunSpec
+    loss = inspect.unwrap(builders.loss_builder(str(spec.loss))) if name.startswith("loss.") else RunSpec
     writes = {"profile": profiles, "protocol": protocols, "data": study.decides, "default": loss}.get(who.split()[0])
-    writers = [writes] if writes else [study.specs] * (study.name in who) + [study.published, spec_of]
+    writers: list[Any] = [writes] if writes else [study.specs] * (study.name in who) + [study.published, spec_of]
     # an entry of a dictionary, an argument or a field; a sweep has the name in plural
     option = re.escape(name.removesuffix(".*").rpartition(".")[2])
     named = re.compile(rf'"([\w.]+\.)?{option}s?": |(?<!["\w]){option}s?(=|: )')

@@ -1,7 +1,7 @@
 """What the network of a run makes of images: embeddings, and their retrieval scores."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -69,18 +69,13 @@ def neighbours(task: batches.Task, network: nn.Module) -> Tensor:
 
 
 def evaluate(
-    task: batches.Task,
-    networks: Mapping[str, nn.Module],
-    step: int,
-    *,
-    validation_only: bool = False,
-    measures: Collection[str] = retrieval.MEASURES,
+    task: batches.Task, networks: Mapping[str, nn.Module], step: int, *, validation_only: bool = False
 ) -> tuple[list[dict], dict[str, Tensor]]:
     """The metric rows of all networks, and the embeddings of the test images by network (none with validation_only).
 
     Metrics of a held-out fold are named `val ...`. Rows of every network but the one named "" say its name. With
     validation_only the scores decide when to stop and which weights are best, and are never published: these networks
-    embed in the precision of training. All other scores are those of float32. measures: as in `retrieval.retrieval`.
+    embed in the precision of training. All other scores are those of float32.
     """
 
     def retrieve(network: nn.Module, indices: np.ndarray, among_all: bool) -> tuple[dict[str, float], Tensor]:
@@ -90,7 +85,7 @@ def evaluate(
             raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
         device = next(network.parameters()).device
         points, labels, searched = searching(found.to(device), task.manifest, indices, among_all)
-        return retrieval.retrieval(points, labels, task.spec.ks, measures=measures, **searched), found
+        return retrieval.retrieval(points, labels, task.spec.ks, measures=retrieval.MEASURES, **searched), found
 
     rows, embeddings = [], {}
     for name, network in networks.items():

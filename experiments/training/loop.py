@@ -19,9 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import LEAST_NORM
-from dmlrepro.retrieval import MEASURES
-from experiments import variables
-from experiments.files import atomic_write, quarantine
+from experiments.files import atomic_write
 from experiments.networks import backbones
 from experiments.networks.backbones import Network
 from experiments.progress import reporter
@@ -31,8 +29,8 @@ from experiments.training.builders import OPTIMIZERS, algorithm_module
 from experiments.training.device import device_for_training, replayed, reuse_freed_memory
 from experiments.training.spec import RunSpec
 
-CHECKPOINT_SECONDS = 300.0  # between two checkpoints, unless DMLREPRO_CHECKPOINT_SECONDS says otherwise
-CHECKPOINTED = ("step", "terms", "history", "best")
+CHECKPOINT_SECONDS = 300.0  # between two checkpoints
+CHECKPOINTED = ("step", "terms", "history", "best")  # of a State, beside modules, optimiser and algorithm
 Evaluation = tuple[list[dict], dict[str, Tensor]]  # rows, and embeddings by network, see `inference.evaluate`
 
 
@@ -65,10 +63,6 @@ class Schedule:
         self.drops, self.drop = [steps(epochs) for epochs in spec.lr_drop_epochs], spec.lr_drop
         self.eval_every = spec.eval_every or (spec.eval_every_epochs and max(steps(spec.eval_every_epochs), 1))
         self.validation_only = spec.fold is not None and spec.restore_best
-        # such an evaluation leaves no rows behind unless they are kept, only what they decide: it asks for no more
-        unread = self.validation_only and not spec.keep_history
-        measures = set(MEASURES) & ({spec.monitor} if unread else set(MEASURES))
-        self.evaluation: dict[str, Any] = {"validation_only": self.validation_only, "measures": measures}
 
     def rate(self, step: int) -> float:
         """Factor of every learning rate."""
@@ -126,35 +120,34 @@ class State:
             raise FloatingPointError(f"the loss became {losses[bad[0]]} at step {bad[0]}; lower lr or loss_lr")
 
     def save(self, path: Path) -> None:
-        content = {name: getattr(self, name) for name in CHECKPOINTED} | {"spec": self.spec.as_dict()}
-        content["modules"] = {name: module.state_dict() for name, module in self.algorithm.modules().items()}
-        content |= {"algorithm": self.algorithm.state(), "optimizer": self.optimizer.state_dict()}
+        content = {
+            "run": {name: getattr(self, name) for name in CHECKPOINTED},
+            "algorithm": {name: getattr(self.algorithm, name) for name in self.algorithm.checkpointed},
+            "modules": {name: module.state_dict() for name, module in self.algorithm.modules().items()},
+            "optimizer": self.optimizer.state_dict(),
+        }
         with atomic_write(path) as temporary:
             torch.save(content, temporary)
 
-    def load(self, path: Path) -> str:
-        """Go on from a checkpoint; returns what is wrong with a damaged one, after which this state is of no use.
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint of the same spec, written on this kind of device. ValueError: it is damaged."""
+        if not is_intact(path):
+            raise ValueError(f"checkpoint {path} is damaged; remove it, and its run begins anew")
+        content = torch.load(path, weights_only=True)
+        vars(self).update(content["run"])
+        vars(self.algorithm).update(content["algorithm"])
+        for name, module in self.algorithm.modules().items():
+            module.load_state_dict(content["modules"][name])
+        self.optimizer.load_state_dict(content["optimizer"])
 
-        Raises ValueError for a checkpoint of another spec.
-        """
-        try:
-            with zipfile.ZipFile(path) as members:  # torch does not look at the checksums that it writes
-                if member := members.testzip():
-                    return f"the checksum of {member} is wrong"
-            content = torch.load(path, map_location=self.device, weights_only=True)
-            if content["spec"] == self.spec.as_dict():
-                for name in CHECKPOINTED:
-                    setattr(self, name, content[name])
-                for name, module in self.algorithm.modules().items():
-                    module.load_state_dict(content["modules"][name])
-                self.algorithm.load_state(content["algorithm"])
-                self.optimizer.load_state_dict(content["optimizer"])
-                return ""
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # torch, zipfile and pickle raise whatever a damaged file makes them stumble over
-            return f"{type(error).__name__}: {error}"
-        raise ValueError(f"checkpoint {path} belongs to another spec; remove it")
+
+def is_intact(checkpoint: Path) -> bool:
+    """Whether the checksums in a checkpoint fit: torch writes them and does not look at them."""
+    try:
+        with zipfile.ZipFile(checkpoint) as members:
+            return members.testzip() is None
+    except zipfile.BadZipFile:
+        return False
 
 
 def monitored(history: list[dict], criterion: str) -> list[dict]:
@@ -175,12 +168,13 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     """Train and evaluate one spec.
 
     Args:
-        checkpoint: a file to resume from when it exists, written every few minutes; left to the caller to remove. A
-            damaged one is set aside, and the run begins anew.
+        checkpoint: a file of this spec to resume from when it exists, written every few minutes; left to the caller to
+            remove.
         progress: what a line every half minute calls the run; None: no such lines.
 
     Raises:
-        ValueError: naming the spec's field that does not fit the dataset, the backbone or the loss.
+        ValueError: naming the spec's field that does not fit the dataset, the backbone or the loss; or a checkpoint
+            that is damaged.
         FloatingPointError: when the loss, a weight or an embedding stops being finite.
     """
     started = time.perf_counter()
@@ -194,9 +188,8 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         rows, states = [row | {"selection": "last"} for row in scores], {"network": copied(network.cpu())}
         return Outcome(rows, torch.zeros(0), {}, embeddings, states, {"seconds": time.perf_counter() - started})
     state = begin(task, network)
-    if checkpoint is not None and checkpoint.exists() and (flaw := state.load(checkpoint)):
-        quarantine(checkpoint, flaw)
-        return train(spec, checkpoint=checkpoint, progress=progress)  # `state` may hold a part of it
+    if checkpoint is not None and checkpoint.exists():
+        state.load(checkpoint)
     if device.type == "cuda" and spec.freeze_batchnorm and not spec.compile:
         some = task.as_trained(torch.arange(spec.batch_size).repeat(spec.views), "augmentation", 0)
         replayed(network, some.to(device), half=spec.precision == "bfloat16")
@@ -244,7 +237,6 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
     spec, algorithm, schedule, first, latest = state.spec, state.algorithm, state.schedule, state.step, None
     trunk = [p for p in algorithm.network.train().trunk.parameters() if p.requires_grad]
     report, saved_at = reporter(f"steps of {progress}", schedule.total, first), time.monotonic()
-    pause = variables.number("DMLREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS)
     for images, labels in run_batches(task, state):
         if state.step in (first, schedule.warmup):
             for parameter in trunk:
@@ -256,14 +248,15 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
         latest = None
         if schedule.evaluates(state.step):
             state.check_finite()
-            latest = inference.evaluate(task, algorithm.evaluated(), state.step, **schedule.evaluation)
+            only = schedule.validation_only
+            latest = inference.evaluate(task, algorithm.evaluated(), state.step, validation_only=only)
             scores = state.record(latest[0])
             algorithm.after_evaluation(state.step, scores[-1])
             if is_spent(scores, spec.patience):
                 break
         if state.step < schedule.total and not algorithm.continues(state.step):
             break
-        if checkpoint is not None and time.monotonic() - saved_at > pause:
+        if checkpoint is not None and time.monotonic() - saved_at > CHECKPOINT_SECONDS:
             state.save(checkpoint)
             saved_at = time.monotonic()
         if progress is not None:

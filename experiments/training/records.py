@@ -1,11 +1,11 @@
 """The store: finished runs as lines of text in results/<profile>/runs/<notebook>.jsonl, kept with git, so that no run
 is trained twice and none is lost with a machine.
 
-A line of a run holds what tables need of it: the rows, the curve of its loss, its cost, and what made it. Its name,
-`run`, is a digest of its spec, images and first weights, not of code or machine. `version` is that of the code that
-trained it; older lines have `source` instead, a hash of that code. What was measured on its weights later is a line of
-its own. Every line ends with its own sha256, which finds accidents and not forgers. Files grow by whole lines only, so
-that pieces of a study from several machines merge as text.
+A line of a run holds what tables need of it: the rows, the scores of test classes, its cost, and what made it. Its
+name, `run`, is a digest of its spec, images and first weights, not of code or machine. `version` is that of the code
+that trained it; older lines have `source` instead, a hash of that code. What was measured on its weights later is a
+line of its own. Every line ends with its own sha256, which finds accidents and not forgers. Files grow by whole lines
+only, so that pieces of a study from several machines merge as text.
 
 A line is valid if the present code is compatible with its version; any other is outdated: it is shown and marked, and
 no verdict rests on it. Profile quick has no store: it trains.
@@ -18,15 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
-
 from experiments import variables
 from experiments.files import atomic_write, cache_root, kept_folder, locked, read_json, repository_root
 from experiments.training import sources
 
 SUM = "sha256"
-STRETCHES = 50  # of a curve
-_PARTICULAR = {"described", "labels", "cost", "made", SUM}  # what two lines of one run need not have in common
+# what two lines of one run need not have in common: older lines have a curve of the loss
+_PARTICULAR = {"described", "labels", "cost", "made", "curve", SUM}
 Function = TypeVar("Function", bound=Callable)
 
 
@@ -119,12 +117,10 @@ def append(file: Path, content: Mapping, unless: Callable[[], Any] = lambda: Non
     with locked(file.with_name("store")):
         if (there_already := unless()) is not None:
             return there_already
-        there = file.read_bytes() if file.exists() else b""
-        half = there.rpartition(b"\n")[2]  # whole where an editor took its end, else of a killed process
-        kept = there + b"\n" if _content(half) else there.removesuffix(half)
-        line = json.dumps(summed(content), separators=(",", ":")) + "\n"
+        there = file.read_bytes().splitlines() if file.exists() else []
+        line = json.dumps(summed(content), separators=(",", ":")).encode()
         with atomic_write(file) as temporary:
-            temporary.write_bytes(kept + line.encode())
+            temporary.write_bytes(b"\n".join([*there, line, b""]))
     return None
 
 
@@ -146,16 +142,13 @@ def _content(line: bytes) -> dict | None:
 
 @once_per_state
 def lines(file: Path) -> list[dict]:
-    """What the lines of a file hold; the last one does not count before it is whole. ValueError names the file and the
-    line that is not as it was written."""
+    """What the lines of a file hold. ValueError names the file and the line that is not as it was written."""
     contents: list[dict] = []
-    *whole, last = file.read_bytes().split(b"\n")
-    for line in [*whole, last] if _content(last) else whole:
-        content = _content(line)
-        if content is None:
+    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+        if (content := _content(line)) is None:
             raise ValueError(
-                f"{file}, line {len(contents) + 1} is not what was written: take it from git, or remove the line, and "
-                "its run is trained again"
+                f"{file}, line {number} is not what was written: take it from git, or remove the line, and its run is "
+                "trained again"
             )
         contents.append(content)
     return contents
@@ -290,10 +283,3 @@ def cached(key: list, build: Callable[[], Any]) -> Any:
 
     place = kept_folder(cache_root() / "derived" / digest(key)[:24], write)
     return json.loads((place / "value.json").read_text(encoding="utf8"))
-
-
-def curve(losses: np.ndarray) -> list[list[float]]:
-    """[step, mean loss] of up to STRETCHES equal stretches of a run: its curve in the digits that a figure shows."""
-    steps = np.arange(1, len(losses) + 1)
-    parts = np.array_split(np.arange(len(losses)), min(STRETCHES, len(losses)) or 1)
-    return [[float(steps[part].mean()), float(f"{losses[part].mean():.6g}")] for part in parts if len(part)]

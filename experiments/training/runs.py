@@ -3,7 +3,7 @@ record is not trained again on whatever machine; its weights are, once they are 
 
 The cache has a folder per key, with rows, curves, embeddings and weights. It is put there by a single rename, so an
 interrupted run leaves nothing behind and two processes that train one spec at once cannot disturb each other. Whenever
-it is read, the sha256 of its files is compared, and its key with what it says it was made of.
+it is read, the sha256 of its files is compared.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from torch import Tensor
 from dmlrepro import retrieval
 from experiments import progress, variables
 from experiments.datasets import manifests
-from experiments.files import atomic_write, cache_root, is_sound, quarantine, temporary_folder, write_checksums
+from experiments.files import atomic_write, cache_root, refuse_damaged, temporary_folder, write_checksums
 from experiments.networks import backbones
 from experiments.training import batches, inference, keys, loop, records, scheduling, sources
 from experiments.training.device import repeatable, threads
@@ -67,7 +67,7 @@ class RunResult:
                 f"{self.described}: it was trained by version {self.version} of its code, which is outdated, and its "
                 "weights are not at hand; `python -m experiments train --rerun` trains it anew"
             )
-        if cached(keys.key_of(self.spec)) is None:
+        if not folder_of(keys.key_of(self.spec)).exists():
             if not variables.trains():
                 raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
             print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
@@ -89,12 +89,6 @@ class RunResult:
         """`losses` (steps,) and `embeddings` (N, D), raw embeddings of the test images; with an algorithm of several
         terms or networks also `losses <term>` and `embeddings <network>`."""
         return load_file(self.folder / "arrays.safetensors")
-
-    @functools.cached_property
-    def curve(self) -> Tensor:
-        """Steps and losses (2, n) of up to `records.STRETCHES` equal stretches of the run."""
-        kept = self.line["curve"] if self.line else records.curve(self.losses.numpy())
-        return torch.tensor(kept).T
 
     @property
     def correct_per_class(self) -> list[list[int]] | None:
@@ -158,15 +152,13 @@ def run_all(
     results = {key: _finished(key, of_key[key], *line, record=record) for key, line in served.items()}
     unmeasured = {key for key, run in results.items() if not run.stale and _asks_for_weights(measure, run)}
     wanted = [key for key in identities if key not in served or key in unmeasured]
-    there = {key: entry for key in wanted if (entry := cached(key))}
+    there = {key: cached(key) for key in wanted if folder_of(key).exists()}
     missing = [key for key in wanted if key not in there]
     if storable:
         missing.sort(key=lambda key: of_key[key].seed)
 
     def keep(key: str) -> None:
         place, content = folder_of(key), there.get(key) or cached(key)
-        if content is None:
-            raise OSError(f"run {key} was trained and cannot be read again; check the disk of {cache_root()}")
         there[key] = content
         if key in unmeasured:
             measure(dataclasses.replace(results[key], place=place))
@@ -174,7 +166,7 @@ def run_all(
             known = _recorded({key: identities[key]}, record).get(key)
             if known and not known[1] and not rerun:
                 return  # another process was faster
-            line = _with_curves(_line_of(of_key[key], content), of_key[key], place)
+            line = _with_classes(_line_of(of_key[key], content), of_key[key], place)
             measure(_finished(key, of_key[key], line, place=place, record=record))
             records.append(record, line)
 
@@ -245,15 +237,10 @@ def _store(identity: dict[str, dict], spec: RunSpec, outcome: loop.Outcome) -> N
         write_checksums(folder)
 
 
-def cached(key: str) -> dict | None:
-    """What the cache says of a run; None where it has none. What is damaged is set aside."""
-    if not is_sound(folder := folder_of(key)):
-        return None
-    content = json.loads((folder / "result.json").read_text(encoding="utf8"))
-    if keys.of_identity(content) == key:
-        return content
-    quarantine(folder, "its spec, data, weights, code or versions are not those of its key")
-    return None
+def cached(key: str) -> dict:
+    """What the cache says of a run that it has; ValueError names one that is damaged."""
+    refuse_damaged(folder_of(key))
+    return json.loads((folder_of(key) / "result.json").read_text(encoding="utf8"))
 
 
 def forget(specs: Iterable[RunSpec]) -> None:
@@ -311,11 +298,12 @@ def _line_of(spec: RunSpec, content: Mapping) -> dict:
     return line | {"made": content["made"] | where | {"weights": what["weights"]}}
 
 
-def _with_curves(line: dict, spec: RunSpec, place: Path) -> dict:
-    """A line with its sha256, with the scores of each test class and the curve of the loss."""
-    arrays, manifest = load_file(place / "arrays.safetensors"), batches.load_dataset(spec)
-    tested = [] if spec.fold is not None else per_class(arrays["embeddings"], manifest, manifest.indices("test"))
-    return records.summed(line | {"per_class": tested, "curve": records.curve(arrays["losses"].numpy())})
+def _with_classes(line: dict, spec: RunSpec, place: Path) -> dict:
+    """A line with its sha256 and the scores of each test class; none of the models of folds."""
+    if spec.fold is not None:
+        return records.summed(line | {"per_class": []})
+    embeddings, manifest = load_file(place / "arrays.safetensors")["embeddings"], batches.load_dataset(spec)
+    return records.summed(line | {"per_class": per_class(embeddings, manifest, manifest.indices("test"))})
 
 
 def per_class(

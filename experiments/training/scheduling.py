@@ -6,13 +6,12 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import torch
 
-from experiments import progress
 from experiments.files import FullDisk
 
 KILLED = (
@@ -31,7 +30,7 @@ def do_all(
     Args:
         parallel: those for `workers` processes of one thread. alone: those that follow in this process.
         keep: called here with the name of each that is done; what it raises counts as that task's failure.
-        report: called with the number of tasks that have ended, at each end and every half minute.
+        report: called with the number of tasks that have ended, at each end.
 
     Raises:
         FullDisk: at once, and what is being done is ended, because it would be done for nothing.
@@ -43,10 +42,10 @@ def do_all(
         report(len(failures))
 
     if parallel:
-        _side_by_side(parallel, workers, finish, lambda: report(len(failures)))
+        _side_by_side(parallel, workers, finish)
     # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
     for name in [name for name, error in failures.items() if isinstance(error, BrokenProcessPool)]:
-        _side_by_side({name: parallel[name]}, 1, finish, lambda: report(len(failures)))
+        _side_by_side({name: parallel[name]}, 1, finish)
         if isinstance(failures[name], BrokenProcessPool):
             failures[name] = MemoryError(KILLED)
     for name, task in alone.items():
@@ -74,16 +73,14 @@ def failure_of(*steps: Task) -> Exception | None:
     return None
 
 
-def _side_by_side(tasks: Tasks, workers: int, finish: Callable[[str, Task], None], report: Callable[[], None]) -> None:
+def _side_by_side(tasks: Tasks, workers: int, finish: Callable[[str, Task], None]) -> None:
     """`finish` gets the name of each that ends and a function that raises its error; an error of `finish` ends all."""
     others, context = multiprocessing.active_children(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
-        waiting = {pool.submit(task): name for name, task in tasks.items()}
+        names = {pool.submit(task): name for name, task in tasks.items()}
         try:
-            while waiting:
-                for future in wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED).done:
-                    finish(waiting.pop(future), future.result)
-                report()
+            for future in as_completed(names):
+                finish(names[future], future.result)
         except BaseException:
             for process in set(multiprocessing.active_children()) - set(others):
                 process.terminate()  # else the pool would begin those that it has handed out

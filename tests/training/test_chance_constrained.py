@@ -107,15 +107,7 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
     converged = losses.clip_to_unit_ball(best["loss"]["proxies"])
     picked = losses.greedy_k_center(pool, converged, 2)
     torch.testing.assert_close(seen["starts"][1][1], pool.gather(1, picked[..., None].expand(-1, -1, 8)))
-    step, ended, radius, spread, own, other, violated = seen["algorithms"][0].solved[0]
-    assert (step, ended) == (2, 4)
-    assert radius == pytest.approx(torch.cdist(pool, converged).amin(2).amax(1).mean().item(), rel=1e-5)
-    assert spread == pytest.approx((converged[:, 0] - converged[:, 1]).norm(dim=1).mean().item(), rel=1e-4)
-    distances = torch.cdist(pool.flatten(0, 1), converged.flatten(0, 1)).view(-1, len(converged), 2).amin(2)
-    of_own = torch.eye(len(converged), dtype=torch.bool).repeat_interleave(pool.shape[1], 0)
-    near, far = distances[of_own], distances.masked_fill(of_own, torch.inf).amin(1)
-    assert (own, other) == pytest.approx((near.mean().item(), far.mean().item()), rel=1e-5)
-    assert violated == pytest.approx((far < near).double().mean().item())
+    assert seen["algorithms"][0].solved[0] == [2, 4]
 
 
 def test_problems_follow_one_another_until_their_number_or_the_run_is_spent(scored):
@@ -129,12 +121,12 @@ def test_problems_follow_one_another_until_their_number_or_the_run_is_spent(scor
     assert alone.terms == {} and len(alone.losses) == 6  # one problem, and no penalty in it
     assert torch.equal(alone.losses[:4], two.losses[:4])
     assert two.terms["projection"][:4].count_nonzero() == 0 and two.terms["projection"][4:].all()
-    assert two.states["solved"]["_extra_state"].shape == (1, len(ccp.COLUMNS))
+    assert problems_of(two) == [(2, 4)]
 
 
 def problems_of(outcome):
     """(step of theta*, step after which it ended) of the problems that another one followed."""
-    return [tuple(row) for row in outcome.states["solved"]["_extra_state"][:, :2].tolist()]
+    return [tuple(row) for row in outcome.states["solved"]["_extra_state"].tolist()]
 
 
 def test_a_problem_ends_after_so_many_steps_or_by_its_scores(scored):
@@ -250,14 +242,14 @@ def test_samples_can_stand_in_for_proxies(scored, seen):
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({}, {"pool_size": 1}, "pool_size must be at least proxies_per_class = 2, got 1"),
+        ({}, {"pool_size": 1}, "pool_size must be at least the 2 proxies of a class, .*got 1"),
         ({}, {"projection": -1.0}, "projection must be greater than or equal to 0"),
         ({}, {"reset": 1}, "reset must be a valid boolean"),
         ({"eval_every": None}, {}, "give eval_every or eval_every_epochs"),
         ({"fold": 0, "folds": 200}, {}, "leaves one class for validation"),
         ({"loss": "baselines.contrastive"}, {"proxies_per_class": None}, "baselines.contrastive has no proxies"),
         ({"loss": "baselines.proxy_anchor"}, {}, "are for losses that are given proxies"),
-        ({"loss": PFML}, {"proxies_per_class": None}, "pool_size must be at least the 15 proxies of a class, got 3"),
+        ({"loss": PFML}, {"proxies_per_class": None}, "pool_size must be at least the 15 proxies of a class, .*got 3"),
     ],
 )
 def test_what_makes_no_sense_is_named(changes, options, message):

@@ -202,21 +202,15 @@ def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many_and_keys_do_
     assert asked == [(0, 4, 0), (3, 1, 2)]
 
 
-def test_a_damaged_run_and_one_under_anothers_key_are_set_aside_and_trained_anew(empty_cache):
+def test_a_damaged_run_is_refused_by_name_until_it_is_removed(empty_cache):
     whole = runs.run(TINY)
     os.truncate(whole.folder / "arrays.safetensors", 99)
-    reason = "arrays.safetensors: not what"
-    with pytest.warns(UserWarning, match=f"{whole.key} is damaged .*{reason}.*{whole.key}.damaged and made anew"):
-        again = runs.run(TINY)
+    with pytest.raises(ValueError, match=f"{whole.key} is damaged .arrays.safetensors: not what.*remove it"):
+        runs.run(TINY)
+    shutil.rmtree(whole.folder)
+    again = runs.run(TINY)
     assert again.rows == whole.rows and not again.from_cache
     assert torch.equal(again.embeddings, loop.train(TINY).embeddings[""])
-    assert runs.run(TINY).from_cache
-    assert {path.name for path in again.folder.parent.iterdir()} == {whole.key, f"{whole.key}.damaged"}
-    mine, other = runs.run(TINY), runs.run(TINY.replace(seed=1))
-    shutil.rmtree(mine.folder)
-    shutil.copytree(other.folder, mine.folder)
-    with pytest.warns(UserWarning, match="are not those of its key"):
-        assert runs.run(TINY).rows == mine.rows
 
 
 def test_two_files_for_one_tag_are_two_keys(empty_cache, tmp_path, monkeypatch):

@@ -14,17 +14,15 @@ The loss is one of losses/chance_constrained.py, which is given proxies, or any 
 proxies start anew (an extension): those losses see directions, so directions are compared and norms are kept.
 """
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import model_validator
 from torch import Tensor, nn
 
 from dmlrepro.losses.baselines import proxies_of
-from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center, projection_penalty
+from dmlrepro.losses.chance_constrained import clip_to_unit_ball, greedy_k_center, projection_penalty
 from experiments.checks import Count, Number
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
@@ -34,14 +32,6 @@ from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
 CHUNK = 256  # images of a pool that are embedded at a time
-CHECKPOINTED = ("problem", "began", "scores", "best", "anchors", "chosen", "solved")
-# What is known of a problem that another one followed.
-# step: of the best weights theta*. ended: the step after which the next problem began. radius: how far the proxies of
-# theta* leave the samples of the pool, the covering radius averaged over classes. spread: mean distance between the
-# proxies of a class, 0 for one. own, other: mean distance of a sample of the pool to the nearest proxy of its class,
-# and of any other. violated: the share of samples to which one of another class is nearer.
-COLUMNS = ("step", "ended", "radius", "spread", "own", "other", "violated")
-PAIRS = 2**22  # distances between a pool and proxies that are looked at at a time
 
 
 class Options(supervised.Options):
@@ -61,15 +51,6 @@ class Options(supervised.Options):
     # few classes
     samples: bool = False
 
-    @model_validator(mode="after")
-    def _enough(self) -> Self:
-        if self.proxies_per_class is not None and self.pool_size < self.proxies_per_class:
-            raise ValueError(
-                f"pool_size must be at least proxies_per_class = {self.proxies_per_class}, got {self.pool_size}; "
-                "proxies start at different samples of the pool"
-            )
-        return self
-
 
 class Algorithm(supervised.Algorithm):
     """Alternating problems with proxies re-initialised by greedy k-center; one problem only if nothing ends it.
@@ -78,13 +59,16 @@ class Algorithm(supervised.Algorithm):
     a problem; for a loss without proxies; for a pool smaller than the number of proxies.
     """
 
+    checkpointed = ("neighbours", "problem", "began", "scores", "best", "anchors", "chosen", "solved")
+
     def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
         super().__init__(spec, task, network, options)
         self.problem, self.began = 0, 0  # its number, and the step before its first one
         self.scores: list[float] = []  # of its evaluations
         self.best: dict[str, Any] = {}  # step and states at the best of them
         self.anchors: dict[str, Tensor] = {}  # theta*; none in the first problem
-        self.solved: list[list[float]] = []  # a row of COLUMNS each
+        # of each problem that another one followed the step of theta*, and the step after which that one began
+        self.solved: list[list[int]] = []
         if options.problem_patience is not None:
             if not (spec.eval_every or spec.eval_every_epochs):
                 raise ValueError("problem_patience counts evaluations: give eval_every or eval_every_epochs")
@@ -106,7 +90,10 @@ class Algorithm(supervised.Algorithm):
             raise ValueError(f"loss {spec.loss} has no proxies that could be initialised anew")
         number = proxies.shape[1]
         if options.pool_size < number:
-            raise ValueError(f"pool_size must be at least the {number} proxies of a class, got {options.pool_size}")
+            raise ValueError(
+                f"pool_size must be at least the {number} proxies of a class, which start at different samples of the "
+                f"pool, got {options.pool_size}"
+            )
         self.chosen = self._drawn(number)  # (C, M) train images at which the proxies of the problem start
         if not spec.proxies_from_class_means:
             inference.calibrate_batchnorm(task, network)
@@ -153,9 +140,7 @@ class Algorithm(supervised.Algorithm):
         drawn = self._drawn(self.options.pool_size)
         pool, classes = self._pool(drawn), torch.arange(len(drawn))[:, None]
         self.anchors = best["network"]
-        radius = covering_radius(pool, converged).mean()
-        row = (best["step"], step, radius, _spread(converged), *_apart(pool, converged))
-        self.solved.append([float(value) for value in row])
+        self.solved.append([best["step"], step])
         picks = greedy_k_center(pool, converged, converged.shape[1]).cpu()
         if not self.options.reset:
             self.network.load_state_dict(last["network"])
@@ -165,17 +150,8 @@ class Algorithm(supervised.Algorithm):
         return True
 
     def records(self) -> dict[str, dict[str, Tensor]]:
-        rows = torch.tensor(self.solved, dtype=torch.float64).reshape(-1, len(COLUMNS))
+        rows = torch.tensor(self.solved, dtype=torch.float64).reshape(-1, 2)
         return {"solved": {"_extra_state": rows}}  # the name that stored runs have
-
-    def state(self) -> dict:
-        return super().state() | {name: getattr(self, name) for name in CHECKPOINTED}
-
-    def load_state(self, state: Mapping) -> None:
-        super().load_state(state)
-        for name in CHECKPOINTED:
-            setattr(self, name, state[name])
-        self.chosen = self.chosen.cpu()
 
     def _drawn(self, size: int) -> Tensor:
         """(C, size) random train images of each class, drawn anew for every problem."""
@@ -231,21 +207,3 @@ def samples_of_each_class(labels: Tensor, size: int, generator: torch.Generator)
     sizes = labels.bincount()
     starts = sizes.cumsum(0) - sizes
     return by_class[starts[:, None] + torch.arange(size) % sizes[:, None]]
-
-
-def _apart(pool: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`own`, `other` and `violated` of COLUMNS, of samples (C, b, D) and proxies (C, M, D)."""
-    own = torch.cdist(pool, proxies).amin(2)
-    other, at_once = torch.empty_like(own), max(PAIRS // (pool.shape[1] * proxies[..., 0].numel()), 1)
-    for first in range(0, len(pool), at_once):
-        some, classes = pool[first : first + at_once], torch.arange(first, min(first + at_once, len(pool)))
-        distances = torch.cdist(some.flatten(0, 1), proxies.flatten(0, 1)).unflatten(1, proxies.shape[:2]).amin(2)
-        distances = distances.unflatten(0, some.shape[:2])
-        distances[torch.arange(len(some)), :, classes] = torch.inf
-        other[classes] = distances.amin(2)
-    return own.mean(), other.mean(), (other < own).double().mean()
-
-
-def _spread(proxies: Tensor) -> Tensor:
-    number = proxies.shape[1]
-    return torch.cdist(proxies, proxies).sum((1, 2)).mean() / max(number * (number - 1), 1)

@@ -7,7 +7,6 @@ Deviations Cluster numbers mean nothing from epoch to epoch, so the proxies of a
            the new clusters; DeepCluster draws a new classifier. The optimiser keeps its moments.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -33,6 +32,7 @@ class Algorithm(supervised.Algorithm):
     """loss(embeddings, pseudo-labels)."""
 
     from_labels = False
+    checkpointed = ("neighbours", "pseudo")
 
     def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
         images, clusters = len(task.train), options.clusters
@@ -58,13 +58,6 @@ class Algorithm(supervised.Algorithm):
             sums.index_add_(0, pseudo, F.normalize(embeddings, dim=1))
             with torch.no_grad():
                 self.loss.proxies.copy_(F.normalize(sums, dim=1))
-
-    def state(self) -> dict:
-        return super().state() | {"pseudo": self.pseudo}
-
-    def load_state(self, state: Mapping) -> None:
-        super().load_state(state)
-        self.pseudo = state["pseudo"]
 
 
 # how clusters are found: functions of embeddings (N, D), the number of clusters and a seed

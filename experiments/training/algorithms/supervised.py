@@ -4,7 +4,6 @@ An algorithm owns what a step optimises and what happens around it; the loop (lo
 once per run, before the optimiser, and everything it draws comes from the spec's seed.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,9 +30,11 @@ class Algorithm:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
         neighbours: (N, k) int64, the groups of which the batches of this epoch are made; None for other batches.
         from_labels: it learns from the labels of the images.
+        checkpointed: the attributes that a checkpoint needs beside the modules: tensors and plain data.
     """
 
     from_labels = True
+    checkpointed: tuple[str, ...] = ("neighbours",)
 
     def __init__(self, spec: RunSpec, task: batches.Task, network: Network, options: Any):
         if not self.from_labels:  # every training image is a class of its own: a label says which image it is
@@ -81,12 +82,3 @@ class Algorithm:
     def records(self) -> dict[str, dict[str, Tensor]]:
         """What else is saved with the finished run, tensors by name as in a state dict."""
         return {}
-
-    def state(self) -> dict:
-        """What a checkpoint needs beside the modules: tensors and plain data."""
-        return {"neighbours": self.neighbours}
-
-    def load_state(self, state: Mapping) -> None:
-        self.neighbours = state["neighbours"]
-        if self.neighbours is not None:
-            self.neighbours = self.neighbours.cpu()  # the sampler is there
