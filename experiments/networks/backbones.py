@@ -403,9 +403,9 @@ def _state(name: str, weights: str | Path) -> dict[str, Tensor]:
             if url:
                 state = torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
             else:
-                import huggingface_hub
+                import timm
 
-                state = read_weights(Path(huggingface_hub.hf_hub_download(f"timm/{name}", "model.safetensors")))
+                state = timm.create_model(name, pretrained=True).state_dict()
         except Exception as error:
             raise FileNotFoundError(
                 f"weights='imagenet' of {name}: the download failed ({_reason(error)}); start again with a network, or "

@@ -8,7 +8,6 @@ import runpy
 import zipfile
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import timm
 import torch
@@ -196,7 +195,7 @@ def test_files_that_are_missing_or_broken_are_named(tmp_path, weights_folder, mo
         raise OSError("no network")
 
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", offline)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
+    monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", offline)
     for name, file in (("bn_inception", "bn_inception-52deb4733.pth"), (VIT, f"{VIT}.safetensors or {VIT}.pth")):
         told = rf"download failed \(OSError: no network\); .* put {file} into .*weights, which DMLREPRO_DATA moves"
         with pytest.raises(FileNotFoundError, match=told):

@@ -10,6 +10,7 @@ import torch
 from tiny import TINY as UNNAMED
 
 from experiments.methods import BASELINES, searched_ranges
+from experiments.report import searches
 from experiments.training import keys, protocols, runs, search
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
@@ -209,3 +210,10 @@ def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     monkeypatch.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
     assert search.validation_metrics(models) == [{"MAP@R": 0}] * 4
     assert not any(runs.folder_of(keys.key_of(model)).exists() for model in models)
+
+
+def test_a_choice_near_an_end_of_its_range_is_named():
+    ranges = {"a": (0, 1, False), "b": (1e-4, 1, True), "c": (0, 10, False), "d": (1e-4, 1, True)}
+    bounds = {name: dict(zip(("low", "high", "log"), values)) for name, values in ranges.items()}
+    found = {"options": {"a": 0.04, "b": 1.5e-4, "c": 5.0, "d": 2e-4}}
+    assert searches.at_an_end({"found": found, "ranges": bounds}) == ["a", "b"]

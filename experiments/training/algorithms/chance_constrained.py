@@ -14,11 +14,12 @@ The loss is one of losses/chance_constrained.py, which is given proxies, or any 
 proxies start anew (an extension): those losses see directions, so directions are compared and norms are kept.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from dmlrepro.losses.baselines import proxies_of
@@ -50,6 +51,15 @@ class Options(supervised.Options):
     # the chosen samples stand in for the proxies, embedded again in every step beside the batch (Sec. V-B, MNIST): for
     # few classes
     samples: bool = False
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.proxies_per_class is not None and self.pool_size < self.proxies_per_class:
+            raise ValueError(
+                f"pool_size must be at least proxies_per_class = {self.proxies_per_class}, got {self.pool_size}; "
+                "proxies start at different samples of the pool"
+            )
+        return self
 
 
 class Algorithm(supervised.Algorithm):
@@ -90,10 +100,7 @@ class Algorithm(supervised.Algorithm):
             raise ValueError(f"loss {spec.loss} has no proxies that could be initialised anew")
         number = proxies.shape[1]
         if options.pool_size < number:
-            raise ValueError(
-                f"pool_size must be at least the {number} proxies of a class, which start at different samples of the "
-                f"pool, got {options.pool_size}"
-            )
+            raise ValueError(f"pool_size must be at least the {number} proxies of a class, got {options.pool_size}")
         self.chosen = self._drawn(number)  # (C, M) train images at which the proxies of the problem start
         if not spec.proxies_from_class_means:
             inference.calibrate_batchnorm(task, network)
