@@ -47,9 +47,11 @@ def test_far_from_its_class_a_point_feels_a_pull_under_cpml_alone():
     assert abs(pfml_map[0, 0]) < 0.1 and cpml_map[0, 0] > 100, "the corner, in pulls at the rim times its radius"
 
 
-def test_a_pair_loss_has_276_terms_where_mean_fields_have_72():
-    pairs, fields = meanfield.pairs_and_fields().axes
+def test_a_pair_loss_has_276_terms_where_mean_fields_have_72_and_fields_reach_the_mean_of_classes_that_lie_apart():
+    pairs, fields, right = meanfield.pairs_and_fields().axes
     assert [len(axis.lines) for axis in (pairs, fields)] == [276, 72]
+    apart, crowded = (line.get_ydata()[-1] for line in right.lines[:2])
+    assert apart < 0.5 and crowded > 1
 
 
 def test_a_piece_keeps_some_neighbours_of_a_bend_and_rejects_others():

@@ -1,9 +1,10 @@
-"""Figures of the idea of mean field losses, for notebook 31: what acts on an image."""
+"""Figures of the idea of mean field losses, for notebook 31: what acts on an image, and where mean fields go."""
 
 import torch
 from matplotlib.figure import Figure
 
 from experiments.figures.style import PALETTE, described, legend, panels
+from experiments.meanfield import magnet
 from experiments.meanfield.methods import MARGINS, SHARPNESS
 
 
@@ -29,9 +30,10 @@ def forces(alpha: float = 0.01, anchor: tuple[float, float] = (32.0, 0.1)) -> Fi
     return described(figure, "Force on an image against its distance from the own class and from another one.")
 
 
-def pairs_and_fields(per_class: int = 8, seed: int = 0) -> Figure:
-    """Left: 24 images of three classes and the lines of a pair loss. Right: those of a mean field loss, from images to
-    three fields."""
+def pairs_and_fields(per_class: int = 8, steps: int = 120, seed: int = 0) -> Figure:
+    """Left: 24 images of three classes and the arrows of a pair loss. Middle: those of a mean field loss, from images
+    to three fields. Right: how far fields that start at random lie from their class means in units of the spread of
+    the class, as MFCont moves them step by step while the embeddings stay, where classes lie apart or are crowded."""
     generator = torch.Generator().manual_seed(seed)
     middles = torch.tensor([[0.0, 1.0], [-0.9, -0.5], [0.9, -0.5]], dtype=torch.float64)
     images = middles.repeat_interleave(per_class, 0)
@@ -41,8 +43,8 @@ def pairs_and_fields(per_class: int = 8, seed: int = 0) -> Figure:
         "images × fields": torch.cartesian_prod(torch.arange(len(images)), len(images) + torch.arange(3)),
     }
     points = torch.cat([images, middles])
-    with panels(2, 3.2, grid=False) as (figure, axes):
-        for axis, (name, lines) in zip(axes, ends.items()):
+    with panels(3, 3.2, grid=False) as (figure, (*drawn, right)):
+        for axis, (name, lines) in zip(drawn, ends.items()):
             for line in points[lines]:
                 axis.plot(*line.T, color="0.75", linewidth=0.5, zorder=1)
             for cls, color in enumerate(PALETTE[:6:2]):
@@ -52,4 +54,20 @@ def pairs_and_fields(per_class: int = 8, seed: int = 0) -> Figure:
                     x, y = middles[cls].tolist()
                     axis.scatter(x, y, s=140, marker="*", color=color, edgecolor="black", zorder=3)
             axis.set(title=f"{len(lines)} {name}", xticks=[], yticks=[], aspect="equal", frame_on=False)
-    return described(figure, "Lines between all pairs of images, and from images to mean fields.")
+        for kind, style, color in (("apart", "-", PALETTE[2]), ("crowded", "--", PALETTE[0])):
+            embeddings, labels = magnet.classes_of(kind, 0.2, 20, seed)
+            fields = torch.randn(8, embeddings.shape[1], dtype=torch.float64, generator=generator).requires_grad_()
+            optimizer = torch.optim.Adam([fields], 0.05)
+            offsets = []
+            for _ in range(steps):
+                offsets.append(magnet.field_offset(fields.detach(), embeddings, labels))
+                optimizer.zero_grad()
+                magnet.loss_pairs()["MFCont"][0](embeddings, labels, fields).backward()
+                optimizer.step()
+            right.plot(offsets, style, color=color, linewidth=2, label=f"classes {kind}")
+        right.axhline(1, color="0.5", linewidth=1, label="as far as an image")
+        right.set(xlabel="step", ylabel="distance from mean / spread", title="where fields go", ylim=(0, None))
+        right.legend(fontsize="small")
+    return described(
+        figure, "Pair arrows, arrows to mean fields, and the distance of mean fields from their class means."
+    )

@@ -4,11 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 
 from dmlrepro.losses.piecewise_linear import distances, pieces_and_similarity
 from experiments.analysis.claims import START
+from experiments.figures.style import described, legend, panels
 from experiments.methods import spec_of
 from experiments.params import Count, parameters
 from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
@@ -21,7 +24,6 @@ LOOKED_AT = 1000  # unseen images whose distances are compared
 AS_PUBLISHED = "settings=published"
 # Of the loss, what decides which distances it asks for
 ASKING = ("k", "dim", "quality", "n_alpha", "n_beta", "delta")
-DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")  # what `apart` measures
 
 
 def retrieval(params: Any) -> list[RunSpec]:
@@ -63,6 +65,33 @@ def apart(run: runs.RunResult, asking: Mapping[str, float] | None = None) -> dic
     }
 
 
+def asked(stored: pd.DataFrame) -> Figure:
+    """Distances between images of unseen classes before and after training with PLM and, between them, what Eq. 6 asks
+    for at first, with published and with tuned settings; means over seeds of a table of `distances_of`."""
+    means = stored[stored["metric"].isin(DISTANCES)].groupby(["method", "setting", "metric"])["value"].mean()
+    kinds = {"nearest": "to the nearest image", "mean": "to any image"}
+    looks: dict[str, dict[str, Any]] = {
+        "before training": {"marker": "o", "color": "white", "edgecolor": "black"},
+        "asked for": {"marker": "|", "color": "black"},
+        "after training": {"marker": "o", "color": METHODS["PLM"].color, "edgecolor": "black"},
+    }
+    with panels(2, 1.9, sharex=True, sharey=True) as (figure, axes):
+        for axis, (setting, title) in zip(axes, ((AS_PUBLISHED, "as published"), ("", "as tuned"))):
+            for place, kind in enumerate(kinds):
+                values = [means[START, setting, f"{kind}_{what}"] for what in ("distance", "asked")]
+                values.append(means["PLM", setting, f"{kind}_distance"])
+                arrow = {"arrowstyle": "->", "color": "0.5"}
+                axis.annotate("", (values[2], place), (values[0], place), arrowprops=arrow)
+                for value, (name, look) in zip(values, looks.items()):
+                    axis.scatter(value, place, 70, zorder=3, label=name, **look)
+            title = f"{title}, n = {stored['seed'].nunique()} seeds"
+            axis.set(title=title, xlabel="distance on the unit sphere", xlim=(0, 1.7), ylim=(1.5, -0.5))
+            axis.set_yticks(range(len(kinds)), kinds.values())
+        legend(figure, axes[0])
+    return described(figure, "Distances before and after training with PLM, and those that its loss asks for.")
+
+
+DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
 Retrieval = plm_study(
     "50_plm_retrieval",
     parameters(PlmOptions, methods=tuple[str, ...], clusters=Count),  # clusters of the pseudo-labels
