@@ -135,7 +135,7 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
         return
     ranked = dict(sorted(histories.items(), key=lambda item: -item[1][1][-1]))
     title = f"{stored.setup_in_words(table)}, seed 0"
-    display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
+    display(drawn := charts.lines(ranked, "step", "R@1 (%)", title=title, names=names))
     plt.close(drawn)
 
 

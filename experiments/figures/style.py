@@ -57,7 +57,7 @@ class Names:
         """A metric or setting as an axis title."""
         if title := self.labels.get(name) or LABELS.get(name):
             return title
-        return f"recall@{name[2:]} (%)" if name.startswith("R@") else name.replace("_", " ")
+        return f"{name} (%)" if name.startswith("R@") else name.replace("_", " ")
 
 
 PLAIN = Names()

@@ -183,6 +183,8 @@ LABELS = {
     "omega": "weight ω of ProxyAnchor",
     "samples": "Monte Carlo samples N",
     "loss_sd": "standard deviation of the loss",
+    "growth_over_l2": "growth of the gradient from norm 1, relative to L2",
+    "norm": "norm of the embedding",
 }
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 

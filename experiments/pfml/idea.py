@@ -82,7 +82,7 @@ def field_map(delta: float = 0.2) -> Figure:
                 axis.scatter(x, y, 46, "white", marker=marker, edgecolor="black", zorder=3, label=f"class {cls}")
             axis.set(title=f"{method}, potential of class 1", xlabel="coordinate 1", aspect="equal")
         axes[0].set_ylabel("coordinate 2")
-        figure.colorbar(image, ax=axes, label="potential / (pull at δ × δ)", shrink=0.8)
+        figure.colorbar(image, ax=axes, label="(potential − median) / (pull at δ × δ)", shrink=0.8)
         legend(figure, axes[0])
     return described(figure, "Potential of a class under PFML and CPML, with arrows of the force, in the same colours.")
 

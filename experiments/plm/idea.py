@@ -31,9 +31,11 @@ def piece(point: int = 9, k: int = 10, quality: float = 0.9, n_alpha: float = 4.
             some = [neighbour for neighbour in order if bool(kept[neighbour]) == shown]
             xs, ys = points[some].T
             left.scatter(xs, ys, 36, PALETTE[2 if shown else 0], marker=marker, label=name, zorder=3)
+        across = 13 * bases[point, 0].flip(0) * torch.tensor([-1.0, 1.0])  # in points
         for place, other in enumerate(order, 1):
+            aside = tuple((across if place % 2 else -across).tolist())
             left.annotate(
-                f"{place}", tuple(points[other].tolist()), (5, -11), textcoords="offset points", fontsize="small"
+                f"{place}", tuple(points[other].tolist()), aside, textcoords="offset points", ha="center", va="center"
             )
         axis_x, axis_y = (torch.linspace(at - reach, at + reach, 121, dtype=torch.float64) for at in (x, y))
         grid = torch.cartesian_prod(axis_y, axis_x).flip(1)

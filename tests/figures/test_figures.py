@@ -175,7 +175,7 @@ def test_ablation_compares_changes_paired_by_seed_but_not_from_zero_and_two_leve
     assert without.lines[0].get_xdata().tolist() == [0, 3]  # a run without the setting is no level of it
     rows = table(["alpha=0", "alpha=3"], ["PFML"])
     from_zero = charts.ablation(rows.assign(value=rows["value"] * (rows["setting"] != "alpha=0")), "alpha", "R@1")
-    assert [axis.get_ylabel() for axis in from_zero.axes] == ["recall@1 (%)"]
+    assert [axis.get_ylabel() for axis in from_zero.axes] == ["R@1 (%)"]
     assert "changes" not in from_zero.axes[0].get_xlabel()
     assert len(charts.ablation(rows, "alpha", "R@1").axes) == 2
     assert from_zero.axes[0].lines[0].get_linestyle() == "None"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from tiny import TINY
 
-from experiments.analysis import judging
+from experiments.analysis import judging, statistics
 from experiments.meanfield import conventional, growth
 from experiments.meanfield.claims import TESTS
 from experiments.report import catalogue
@@ -53,15 +53,20 @@ def test_the_best_epoch_the_fall_after_it_and_both_ways_to_stop():
     assert set(rising) == {"alpha=1", "alpha=1;patience=5", "alpha=1;patience=1"}
 
 
-def test_differences_of_curves_are_paired_by_seed():
-    seeds = [finished([0.1, 0.4, 0.3]), finished([0.2, 0.2, 0.6])]
-    seeds += [finished([0.2, 0.5, 0.5], setting="alpha=1"), finished([0.3, 0.3], setting="alpha=1")]
-    for run, seed in zip(seeds, (0, 1, 0, 1)):
-        run.spec = run.spec.replace(seed=seed)
-    differences = conventional.learning_differences(seeds)
-    assert list(differences) == ["MFCont", "MFCont at alpha = 1"]
-    np.testing.assert_allclose(differences["MFCont"][:2], [[1, 2, 3], [0, 0, 0]])
-    np.testing.assert_allclose(differences["MFCont at alpha = 1"][1:], np.full((3, 2), 10))
+def test_learning_curves_are_means_over_seeds_at_each_evaluation():
+    evaluations = {("", 0): (10.0, 40.0), ("", 1): (20.0, 20.0), ("alpha=1", 0): (30.0, 50.0)}
+    rows = [
+        {"method": "MFCont", "setting": setting, "seed": seed, "step": 49 * number, "value": value}
+        for (setting, seed), values in evaluations.items()
+        for number, value in enumerate(values, 1)
+    ]
+    table = pd.DataFrame(rows).assign(metric="MAP@R", selection="every")
+    curves = conventional.learning_curves(pd.concat([table, table.assign(selection="last", value=0.0)]))
+    assert list(curves) == ["MFCont", "MFCont at alpha = 1"]
+    epochs, mean, low, high = curves["MFCont"]
+    assert list(epochs) == [1, 2] and list(mean) == [15, 30]
+    np.testing.assert_allclose((low[0], high[0]), statistics.t_interval([10.0, 20.0]))
+    np.testing.assert_allclose(curves["MFCont at alpha = 1"][1], [30, 50])
 
 
 def test_exponents_are_slopes_and_the_claim_is_judged():
