@@ -33,8 +33,12 @@ def main(arguments: list[str] | None = None) -> int:
             raise  # a mistake of ours, not a package of an extra
         print(f"dmlrepro: {error.name} is not installed; pip install 'dmlrepro[notebooks]'", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever reads the output has read enough, as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError as error:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.flush()
+            print(f"dmlrepro: {error}", file=sys.stderr)  # another pipe broke, as that of a worker
+            return 2
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who reads has read enough, as `head`
         return 1
     except (ValueError, TypeError, OSError, FloatingPointError, MemoryError) as error:
         print(f"dmlrepro: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest.mock import Mock
 
 import pytest
 
@@ -99,3 +100,9 @@ def test_what_is_refused_is_named(arguments, message, tmp_path, capsys, monkeypa
         (tmp_path / name).write_text(content)
     error = said(arguments.split(), capsys)
     assert message in error and "Traceback" not in error and "50_plm" not in error
+
+
+def test_a_broken_pipe_that_is_not_the_outputs_is_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "shared_parameters", Mock(side_effect=BrokenPipeError("the pipe of a worker broke")))
+    assert cli.main(["params"]) == 2
+    assert capsys.readouterr().err == "dmlrepro: the pipe of a worker broke\n"

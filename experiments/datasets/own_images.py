@@ -33,8 +33,11 @@ def read(name: str, root: Path) -> Annotations:
         raise FileNotFoundError(f"{source}: expected {wanted}; relative paths count from {root}")
     table, notes = read_folder(source) if kind == "folder" else read_csv(source)
     _refuse(source, "names are not UTF-8; rename them", table["path"][table["path"].str.contains("[\ud800-\udfff]")])
-    labels = table["label"].str.normalize("NFC")
+    labels = table["label"].str.strip().str.normalize("NFC")
     names = sorted({*labels})
+    spelt = labels.drop_duplicates()
+    alike = spelt[spelt.str.casefold().duplicated(keep=False)]
+    _refuse(source, "classes differ only in upper and lower case; merge them", alike)
     if "split" not in table:
         # in the order of a hash, so that a class more or less moves at most one of the others to the other part
         order = sorted(names, key=lambda name: hashlib.sha256(f"{SPLIT_SEED}/{name}".encode()).digest())

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from experiments.analysis import statistics, tables
+from experiments.analysis import statistics, stored, tables
+from experiments.figures import charts
 from experiments.meanfield import growth
 from experiments.meanfield.claims import MATCHED
-from experiments.meanfield.methods import FIELD_LR, VIT, every_run, meanfield_study
+from experiments.meanfield.methods import FIELD_LR, NAMES, VIT, every_run, meanfield_study
 from experiments.params import Count, Number, Params, parameters
 from experiments.studies import scored, study_rows
 from experiments.training import keys
@@ -84,15 +86,17 @@ def curves_of(run: RunResult, params: Params) -> list:
     return [scored(run, values, setting) for setting, values in found.items()]
 
 
-def learning_curves(table: pd.DataFrame) -> dict[str, tuple]:
-    """Fig. 6: MAP@R in percent after every epoch, its mean and 95 % t interval over seeds, for `charts.lines`."""
+def learning_curves(table: pd.DataFrame) -> Figure:
+    """Fig. 6: MAP@R after every epoch of the runs of one data set, mean and 95 % t interval over seeds."""
     evaluations = table[(table["selection"] == "every") & (table["metric"] == "MAP@R")]
     curves = {}
     for (method, setting), rows in evaluations.groupby(["method", "setting"], sort=False):
         scores = rows.pivot(index="seed", columns="step", values="value")
         intervals = scores.apply(statistics.t_interval, result_type="expand").to_numpy()
         curves[tables.Cell.read(f"{method};{setting}").said] = (range(1, len(scores.T) + 1), scores.mean(), *intervals)
-    return curves
+    data, seeds = stored.data_in_words(evaluations["dataset"].iloc[0]), evaluations["seed"].nunique()
+    band = f"mean, 95 % t interval, n = {seeds} seeds"
+    return charts.lines(curves, "epoch", "MAP@R (%)", title=data, band=band, names=NAMES)
 
 
 def growth_rows(costs: pd.DataFrame, params: Any) -> pd.DataFrame:

@@ -132,7 +132,7 @@ class State:
     def load(self, path: Path) -> None:
         """Go on from a checkpoint of the same spec, written on this kind of device. ValueError: it is damaged."""
         if not is_intact(path):
-            raise ValueError(f"checkpoint {path} is damaged; remove it, and its run begins anew")
+            raise ValueError(f"checkpoint {path} is damaged; remove it, and its run starts from the first step")
         content = torch.load(path, weights_only=True)
         vars(self).update(content["run"])
         vars(self.algorithm).update(content["algorithm"])

@@ -131,6 +131,14 @@ def test_what_is_no_image_is_ignored_and_counted_and_sub_folders_belong_to_the_c
     assert counts in manifests.check(f"folder:{birds}")
 
 
+def test_classes_that_differ_in_case_alone_are_refused(tmp_path):
+    for name in ("jay", "Jay", "owl", "tit"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / name / f"{name}{number}.png")
+    refused(tmp_path, "2 classes differ only in upper and lower case; merge them: 'Jay', 'jay'")
+
+
 def test_images_without_labels_are_refused_with_a_remedy(tmp_path):
     remedy = "no image lies in a folder of its class; make a folder per class, or give labels in a table, manifest:"
     picture(tmp_path / "heap" / "a.png")

@@ -60,13 +60,15 @@ def test_learning_curves_are_means_over_seeds_at_each_evaluation():
         for (setting, seed), values in evaluations.items()
         for number, value in enumerate(values, 1)
     ]
-    table = pd.DataFrame(rows).assign(metric="MAP@R", selection="every")
-    curves = conventional.learning_curves(pd.concat([table, table.assign(selection="last", value=0.0)]))
-    assert list(curves) == ["MFCont", "MFCont at alpha = 1"]
-    epochs, mean, low, high = curves["MFCont"]
-    assert list(epochs) == [1, 2] and list(mean) == [15, 30]
-    np.testing.assert_allclose((low[0], high[0]), statistics.t_interval([10.0, 20.0]))
-    np.testing.assert_allclose(curves["MFCont at alpha = 1"][1], [30, 50])
+    table = pd.DataFrame(rows).assign(metric="MAP@R", selection="every", dataset="cub-subset")
+    figure = conventional.learning_curves(pd.concat([table, table.assign(selection="last", value=0.0)]))
+    (axis,), legend = figure.axes, figure.legends or [figure.axes[0].get_legend()]
+    curves = {tuple(line.get_ydata()): tuple(line.get_xdata()) for line in axis.lines if len(line.get_xdata()) == 2}
+    assert curves == {(15, 30): (1, 2), (30, 50): (1, 2)}
+    band = axis.collections[0].get_paths()[0].vertices
+    first = band[band[:, 0] == 1][:, 1]
+    np.testing.assert_allclose((first.min(), first.max()), statistics.t_interval([10.0, 20.0]))
+    assert legend[0].get_title().get_text() == "mean, 95 % t interval, n = 2 seeds" and axis.get_title() == "CUB subset"
 
 
 def test_exponents_are_slopes_and_the_claim_is_judged():

@@ -201,7 +201,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(damage, tmp_path):
     checkpoint = tmp_path / "run.pt"
     loop.begin(*loop.prepare(TINY, torch.device("cpu"))).save(checkpoint)
     damage(checkpoint)
-    with pytest.raises(ValueError, match=r"run.pt is damaged; remove it, and its run begins anew"):
+    with pytest.raises(ValueError, match=r"run.pt is damaged; remove it, and its run starts from the first step"):
         loop.train(TINY, checkpoint=checkpoint)
 
 
