@@ -139,11 +139,9 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
     plt.close(drawn)
 
 
-def published(
-    paper: str, names: Mapping[str, str], table: str | Sequence[str], **where: str | float | Iterable[str | float]
-) -> pd.DataFrame:
-    """Rows of one of a paper's tables, its methods named as in ours; names: {printed name: ours}."""
-    return summaries.published(paper, table, **where).replace({"method": dict(names)})
+def published(paper: str, table: str | Sequence[str], **where: str | float | Iterable[str | float]) -> pd.DataFrame:
+    """Rows of one of a paper's tables, its methods named as in ours."""
+    return summaries.published(paper, table, **where).replace({"method": summaries.printed_names(paper)})
 
 
 def published_curve(paper: str, figure: str) -> dict[str, dict[float | None, float]]:

@@ -1,7 +1,6 @@
 """Notebook 90: every published table joined with our rows of the same experiment, and what differs between the two.
 They belong together if they name the same method, the same measure and, in an ablation, the same level."""
 
-import functools
 import itertools
 import re
 from collections.abc import Mapping
@@ -11,14 +10,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments import papers
 from experiments.analysis import claims, saving, stored, summaries, tables
 from experiments.figures import comparisons
 from experiments.files import repository_root
 from experiments.params import Params
 from experiments.study import Study
 
-METRICS = {"epoch": "best_epoch"}  # a paper's name of a measure: ours
+METRICS = {("meanfield", "epoch"): "best_epoch", ("nivmf", "mAP@1000"): "mAP@1000/class_size"}  # a paper's name: ours
 SAME = {"R@1": "P@1", "P@1": "R@1"}  # one measure under two names
 LEVELS = {  # how a paper states a level: the setting of our tables
     r"\b(alpha|delta|delta_rep|M|N_rho|m|N_alpha|N_beta)=([\d.]+)": r"\1=\2",
@@ -35,24 +33,18 @@ def printed() -> pd.DataFrame:
     of_papers = [f"{paper}{end}" for paper in claims.papers() for end in ("", "_figures")]
     ordered = [*filter(stems.__contains__, of_papers), *sorted(stems - {*of_papers})]
     rows = pd.concat([summaries.published(stem) for stem in ordered], ignore_index=True)
-    notebooks = [said(paper, "EXPERIMENTS").get(table, "") for paper, table in zip(rows["paper"], rows["table"])]
-    return rows.assign(notebook=notebooks)
-
-
-@functools.cache  # asked of every row
-def said(paper: str, what: str) -> dict[str, Any]:
-    """What a paper's methods.py says of its printed tables: EXPERIMENTS, CELLS, MEASURES or PRINTED; {}: nothing."""
-    return getattr(papers.modules().get(paper), what, {})
+    repeated = {(row["paper"], row["table"]): row["notebook"] for row in claims.rows_of("printed_tables.csv")}
+    return rows.assign(notebook=[repeated.get(key, "") for key in zip(rows["paper"], rows["table"])])
 
 
 def cell_of(paper: str, table: str, method: str, split: str) -> tables.Cell:
     """A published row as a cell of our tables: its method by our name, and the levels that it states."""
-    if method in (known := said(paper, "CELLS").get(table, {})):
+    if method in (known := summaries.printed_names(paper, table)):
         return tables.Cell.read(known[method])
     name, _, own = method.rpartition(" ") if re.search(r" M=\d+$", method) else (method, "", "")
     stated = f"{split}; {own}"
     settings = [match.expand(level) for form, level in LEVELS.items() for match in re.finditer(form, stated)]
-    return tables.Cell(said(paper, "PRINTED").get(name, name), tables.settings_of(";".join(settings)))
+    return tables.Cell(summaries.printed_names(paper).get(name, name), tables.settings_of(";".join(settings)))
 
 
 class Ours(NamedTuple):
@@ -68,7 +60,7 @@ class Ours(NamedTuple):
 def _found(source: stored.Stored, by_protocol: Mapping[str, tables.Cells], row: Any) -> Ours | None:
     """What a table of ours has beside a published row: the row of its cell."""
     cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
-    metric = said(row.paper, "MEASURES").get(row.metric, METRICS.get(row.metric, row.metric))
+    metric = METRICS.get((row.paper, row.metric), row.metric)
     # folds scored apart or together come first, as the published row states
     scored = next((word for word in ("separated", "concatenated") if word in row.split_or_setting), "conventional")
     for protocol in sorted(by_protocol, key=lambda name: (scored not in name, "mlrc" in name.lower())):

@@ -3,6 +3,7 @@ comparisons, what the judge found in words of `judging.Verdict` and numbers."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.analysis import claims, tables
+from experiments.analysis.claims import CALLED
 from experiments.analysis.comparing import Comparison
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
 from experiments.analysis.tables import Expression, chosen
@@ -41,6 +43,13 @@ def published(
             raise ValueError(f"{paper}: no published row with {column} in {wanted}; it holds {known}")
         rows = selected
     return rows.reset_index(drop=True)
+
+
+@functools.cache  # asked of every row of notebook 90
+def printed_names(paper: str, table: str = "") -> dict[str, str]:
+    """{a paper's name of a method: ours}; of a table with rows in words of their own: {row: cell of our tables}."""
+    rows = claims.rows_of("printed_methods.csv")
+    return {row["printed"]: row["ours"] for row in rows if (row["paper"], row["table"]) == (paper, table)}
 
 
 def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -81,7 +90,8 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     )
     wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
     # rows of a protocol stay in the order in which they were trained, so that N = 2 precedes N = 10
-    return wide.sort_index(level="protocol", sort_remaining=False, kind="stable").astype(object).fillna("")
+    wide = wide.sort_index(level="protocol", sort_remaining=False, kind="stable").astype(object).fillna("")
+    return wide.rename(index=CALLED, level="method")
 
 
 def readable(table: pd.DataFrame, digits: int | Mapping[str, int]) -> pd.DataFrame:

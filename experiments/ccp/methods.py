@@ -124,11 +124,7 @@ LABELS |= {"time_ratio": "step time / C2's", "step_ratio": "step time / C2's, po
 LABELS |= {"loss_gap": "gap of the loss", "gap/radius": "weighted gap / covering radius"}
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
-PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
-EXPERIMENTS = dict.fromkeys(("Table I", "Text Sec V-B"), "46_ccp_cost")  # the notebook that repeats a published table
-EXPERIMENTS |= dict.fromkeys(("Table II", "Table V (supp)", "Table VI (supp)"), "41_ccp_retrieval")
-EXPERIMENTS |= dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional")
-published = functools.partial(studies.published, "ccp", PRINTED)
+published = functools.partial(studies.published, "ccp")
 ALTERNATED = 3  # problems of a run, from which on it says something of CCP
 ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
 # What `small` has by benchmark, from pilots that looked at test classes. On validation classes (results/README.md)

@@ -99,19 +99,7 @@ LABELS = {
 }
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
-# So the paper calls what we have; ProxyNCA++ is the current form of its ProxyNCA, and its MS lacks our miner
-PRINTED = {"ProxyAnch.": "ProxyAnchor", "ProxyNCA": "ProxyNCA++", "MS+Miner": "MultiSimilarity"}
-PRINTED |= {"Cont.": "Cont", "MFCont.": "MFCont"}
-EXPERIMENTS = {  # the notebook that repeats a published table
-    **dict.fromkeys(("Table 1", *(f"Table {number} (supp)" for number in range(3, 8))), "31_meanfield_mlrc"),
-    "Table 2": "32_meanfield_conventional",
-    **dict.fromkeys(("Table 8 (supp)", "Table 10 (supp)"), "35_meanfield_ablation_batch_size"),
-    "Table 12 (supp)": "36_meanfield_ablation_alpha",
-    "Table 13 (supp)": "37_meanfield_ablation_regularizer",
-    "Table 14 (supp)": "39_meanfield_vit",
-    "Table 15 (supp)": "38_meanfield_nca",
-}
-published = functools.partial(studies.published, "meanfield", PRINTED)
+published = functools.partial(studies.published, "meanfield")
 
 
 def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, float]]:

@@ -188,25 +188,7 @@ LABELS = {
 }
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
-# So the paper calls what we have; its ProxyNCA is the form of Teh et al., ProxyNCA++
-_PRINTED_DISTANCES = {f"d_{name}": name for name in DISTANCES} | {"d_Cos": "Cosine"}
-PRINTED = _PRINTED_DISTANCES | {
-    "ProxyNCA": "ProxyNCA++",
-    "Multisimilarity": "MultiSimilarity",
-    "ProxyAnchor (PANC)": "ProxyAnchor",
-    **dict.fromkeys(("PANC + EL-nivMF", "PANC + EL-niVMF"), JOINT),
-}
-EXPERIMENTS = {  # the notebook that repeats a published table
-    **dict.fromkeys(("Table 1", "Table 2"), "20_nivmf_retrieval"),
-    **dict.fromkeys(("Table 4 (supp)", "Fig. 5"), "22_nivmf_distances"),
-    "Table 5 (supp)": "25_nivmf_diversity",
-    "Fig. 11": "24_nivmf_norm_is_certainty",
-}
-CELLS = {  # rows that say the method in words of their own, as cells of our tables, by table
-    "Table 4 (supp)": {printed: f"{ours};retrieval=euclidean" for printed, ours in _PRINTED_DISTANCES.items()},
-}
-MEASURES = {"mAP@1000": "mAP@1000/class_size"}  # so the paper calls what we have
-published = functools.partial(studies.published, "nivmf", PRINTED)
+published = functools.partial(studies.published, "nivmf")
 
 
 class NivmfOptions(BaseModel):

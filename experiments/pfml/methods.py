@@ -107,26 +107,7 @@ LABELS = {
 }
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
-# So the paper calls what we have; its PNCA cites the original ProxyNCA, of which ProxyNCA++ is the current form
-PRINTED = {
-    **dict.fromkeys(("Ours", "Potential Field (Ours)"), "PFML"),
-    "CPML (Sec. 3.4)": "CPML",
-    **dict.fromkeys(("PA", "Proxy Anchor"), "ProxyAnchor"),
-    **dict.fromkeys(("PNCA", "ProxyNCA", "Proxy NCA++"), "ProxyNCA++"),
-    "MS": "MultiSimilarity",
-    "S.Triplet": "SoftTriple",
-}
-EXPERIMENTS = {  # the notebook that repeats a published table
-    **dict.fromkeys(("Table 1", *(f"Table {number} (supp)" for number in range(4, 8))), "10_pfml_retrieval"),
-    "Table 2": "11_pfml_label_noise",
-    "Table 3": "12_pfml_proxy_alignment",
-    "Table 9 (supp)": "17_pfml_cost",
-    "Fig. 3(a)": "13_pfml_ablation_proxies",
-    "Fig. 3(b)": "14_pfml_ablation_delta",
-    "Fig. 3(c)": "15_pfml_ablation_alpha",
-    "Fig. 3(d)": "16_pfml_ablation_repulsion_radius",
-}
-published = functools.partial(studies.published, "pfml", PRINTED)
+published = functools.partial(studies.published, "pfml")
 published_curve = functools.partial(studies.published_curve, "pfml")
 
 

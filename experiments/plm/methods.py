@@ -109,22 +109,7 @@ LABELS = {"gt_correlation": "correlation with same class"}
 LABELS |= {"N_rho": "proxies N_ρ", "m": "dimension m of a piece", "delta": "distance δ of points without similarity"}
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
-# So the paper calls what we have
-PRINTED = {"Ours": "PLM", "(4) Ours": "PLM", "STML*": "STML-style", "DeepCluster": "K-Means", "MOM": "Random Walk"}
-PRINTED |= {"UHML": "Hierarchical", "Hierarchical Clustering": "Hierarchical", "NCE": "NT-Xent"}
-# The notebook that repeats a published table
-EXPERIMENTS = {"Table 1": "50_plm_retrieval", "Table 2": "51_plm_supervision_quality"}
-EXPERIMENTS |= {"Fig. 3(a)": "52_plm_ablation_proxies", "Fig. 3(b)": "53_plm_ablation_dimension"}
-EXPERIMENTS |= {"Fig. 3(c)": "54_plm_ablation_decay", "Fig. 3(d)": "55_plm_ablation_delta"}
-EXPERIMENTS |= {"Table 3 (supp)": "56_plm_ablation_similarity"}
-CELLS = {  # rows that say the level in words of their own, as cells of our tables, by table
-    "Table 3 (supp)": {
-        "(1) Ours - PL manifold (Sec 3.2)": "PLM;neighbours=all",
-        "(2) Ours - similarity (Sec 3.3, 3.5)": "PLM;similarity=binary",
-        "(3) Ours - PL manifold (Sec 3.2) - similarity (Sec 3.3, 3.5)": "PLM;neighbours=all;similarity=binary",
-    },
-}
-published = functools.partial(studies.published, "plm", PRINTED)
+published = functools.partial(studies.published, "plm")
 
 
 class PlmOptions(BaseModel):

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from experiments.across import published
-from experiments.analysis import results, stored
-from experiments.plm import methods as plm
+from experiments.analysis import claims, results, stored
 from experiments.report import catalogue
 
 
@@ -37,7 +36,8 @@ def joined_with(monkeypatch):
 def test_every_published_table_has_a_notebook_that_exists_and_one_without_is_found(monkeypatch, capsys):
     assert set(published.printed()["notebook"]) <= set(catalogue.studies())
     published.check()
-    monkeypatch.delitem(plm.EXPERIMENTS, "Table 2")
+    kept = [row for row in claims.rows_of("printed_tables.csv") if (row["paper"], row["table"]) != ("plm", "Table 2")]
+    monkeypatch.setattr(claims, "rows_of", lambda name: kept)
     published.check()
     said = capsys.readouterr().out.splitlines()
     assert said[0].endswith(": yes") and "no, not ['Table 2']" in said[1]
