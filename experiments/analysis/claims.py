@@ -35,6 +35,7 @@ ON_A_GRID = "a measure on a grid has no t test"
 OTHER_DATA = "the sentence speaks of other data"
 NOT_TESTABLE = "not testable here"
 FEATURES = "untrained"  # the method whose rows are the features of the network as it is
+CALLED = {FEATURES: "features before training", START: "initial network"}  # in figures and tables for readers
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ direction, the SESOI and the margin, and gives outcome -> p (...).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -108,17 +109,23 @@ def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: f
     It is found where a two-sided t test at `level`, after Holm LEVEL over the number of hypotheses, rejects zero and
     the mean reaches `at_least`.
     """
-    from scipy import optimize, stats
+    from scipy import optimize
 
     if n < 2 or not math.isfinite(sd):
         return math.inf
     if sd == 0:
         return at_least
-    least, shares = at_least / sd, (np.arange(400) + 0.5) / 400
-    errors = np.sqrt(stats.chi2.ppf(shares, n - 1) / (n - 1) / n)  # equally likely standard errors of the mean
-    needed = np.maximum(least, special.stdtrit(n - 1, 1 - level / 2) * errors)
+    least = at_least / sd
+    needed = np.maximum(least, special.stdtrit(n - 1, 1 - level / 2) * _standard_errors(n))
 
     def missing(effect: float) -> float:
-        return float(stats.norm.sf((needed - effect) * math.sqrt(n)).mean()) - POWER
+        return float(special.ndtr((effect - needed) * math.sqrt(n)).mean()) - POWER
 
     return sd * optimize.brentq(missing, 0, least + 1e4)
+
+
+@functools.cache
+def _standard_errors(n: int) -> np.ndarray:
+    """400 equally likely standard errors of the mean of n values with standard deviation 1: quantiles of chi."""
+    squares = 2 * special.gammaincinv((n - 1) / 2, (np.arange(400) + 0.5) / 400)
+    return np.sqrt(squares / (n - 1) / n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,14 +47,14 @@ class Stored:
     def profile(self) -> str:
         return self.table["profile"].iloc[0]
 
-    @property
+    @functools.cached_property
     def seeds(self) -> int:
         """How many seeds every trained method and setting has at least; 0 without images."""
         left_out = self.table["method"].isin(UNTRAINED) | self.table["setting"].eq(tables.CURVE)
         rows = self.table[(self.table["dataset"] != tables.SYNTHETIC) & ~left_out]
         return 0 if rows.empty else int(rows.groupby(["protocol", "method", "setting"])["seed"].nunique().min())
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         """Data, network, budget, number of seeds and what else was changed, by their names here."""
         return ", ".join(self._words(str, str))
@@ -63,7 +64,7 @@ class Stored:
         """The same for a stranger: "CUB subset, pretrained SqueezeNet from fire6 on, 4 epochs, 5 seeds"."""
         return ", ".join(self.plain_words)
 
-    @property
+    @functools.cached_property
     def plain_words(self) -> list[str]:
         form = "{} from scratch" if self.parameters.get("weights") == "none" else "pretrained {}"
         words = self._words(data_in_words, lambda name: form.format(NETWORKS.get(name.partition(".")[0], name)))
@@ -92,7 +93,7 @@ class Stored:
         marks = ", a direction only" * (0 < self.seeds < MIN_SEEDS) + ", trained by older code" * self.older
         return f"{self.label} ({self.profile}{marks})"
 
-    @property
+    @functools.cached_property
     def trials(self) -> dict[str, int]:
         committed = {method: search["trials"] for method, search in self.searches.items()}
         return trials_of(self.table, self.parameters.get("search_trials", 0), committed)

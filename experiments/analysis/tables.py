@@ -179,9 +179,10 @@ def _lies_in(value: Value, wanted: Value) -> bool:
 def cells_of(rows: pd.DataFrame) -> Cells:
     """The values of one context."""
     cells: Cells = {}
-    for row in rows.itertuples():
-        level = Cell(row.method, settings_of(row.setting))
-        cells.setdefault((row.method, row.metric), {}).setdefault(level, {})[row.seed] = row.value
+    levels = {key: Cell(key[0], settings_of(key[1])) for key in {*zip(rows["method"], rows["setting"])}}
+    columns = (rows[name].tolist() for name in ("method", "setting", "metric", "seed", "value"))
+    for method, setting, metric, seed, value in zip(*columns):
+        cells.setdefault((method, metric), {}).setdefault(levels[method, setting], {})[seed] = value
     return cells
 
 

@@ -223,8 +223,6 @@ def blocks(name: str) -> dict[str, str]:
     """The blocks of a network in their order, {block: path of its first module}; nothing is initialised.
 
     Unless `_BLOCKS` names them: the children of a trunk and of its Sequential modules that have parameters, by path."""
-    with torch.device("meta"):
-        trunk, _ = build_trunk(name, None, 3)
 
     def chain(module: nn.Module, prefix: str = "") -> Iterator[str]:
         for child_name, child in module.named_children():
@@ -233,7 +231,10 @@ def blocks(name: str) -> dict[str, str]:
             elif [*child.parameters()] and child_name != "patch_embed":  # positions are added behind it
                 yield prefix + child_name
 
-    paths = _BLOCKS.get(name) or {path: path for path in chain(trunk)}
+    if not (paths := _BLOCKS.get(name, {})):
+        with torch.device("meta"):
+            trunk, _ = build_trunk(name, None, 3)
+        paths = {path: path for path in chain(trunk)}
     return {block: f"trunk.{path}" for block, path in paths.items()} | {"head": "head"}
 
 
@@ -386,6 +387,8 @@ def weights_file(name: str, weights: str | Path | None) -> Path | None:
         return SYMBOLS
     if weights == "imagenet":
         folder = data_root() / "weights"
+        if _library(name) == "torchvision" and not folder.is_dir():
+            return None  # before torchvision, which knows the name of its file, is imported: that takes seconds
         return next((folder / file for file in _published(name)[1] if (folder / file).is_file()), None)
     if weights is None:
         return None

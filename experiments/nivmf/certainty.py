@@ -8,7 +8,6 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchvision.transforms.v2.functional import gaussian_blur
 
 from dmlrepro import metrics
 from experiments.methods import pick, runs_of
@@ -62,6 +61,8 @@ class Degrade(nn.Module):
 
 
 def _blurred(batch: Tensor, sigma: float) -> Tensor:
+    from torchvision.transforms.v2.functional import gaussian_blur  # takes seconds, and most commands blur nothing
+
     size = 2 * min(int(3 * sigma) + 1, min(batch.shape[2:]) - 1) + 1
     return gaussian_blur(gaussian_blur(batch, [1, size], [sigma]), [size, 1], [sigma])
 
@@ -143,7 +144,9 @@ def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
 def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
     """Mean over images of Spearman's correlation of norm and strength; norms (levels, N), of equals the
     earlier is the lower."""
-    return pd.DataFrame(norms.numpy()).rank(method="first").corrwith(pd.Series(strengths).rank()).mean()
+    ranks, order = norms.numpy().argsort(axis=0, kind="stable").argsort(axis=0), np.argsort(np.argsort(strengths))
+    deviations = order - order.mean()
+    return float((deviations @ ranks).mean() / (deviations @ deviations))
 
 
 def degraded_examples(run: RunResult) -> tuple[list[list], list[str]]:
