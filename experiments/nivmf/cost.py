@@ -113,12 +113,12 @@ Cost = nivmf_ablation(
         sample_counts=tuple[Count, ...],
         cost_image_size=Count,
         network_images=Count,  # on which the network is measured
-        repetitions=(Count, 6),  # how often each time is measured, all methods in turn
+        repetitions=Count,  # how often each time is measured, all methods in turn
     ),
     cost_and_samples,
     profiles={
-        "*": {"sample_counts": (1, 2, 5, 10, 20), "cost_image_size": 224, "network_images": 20},
-        "quick": {"cost_image_size": 112, "network_images": 5, "sample_counts": (1, 5, 20)},
+        "*": {"sample_counts": (1, 2, 5, 10, 20), "cost_image_size": 224, "network_images": 20, "repetitions": 6},
+        "quick": {"cost_image_size": 112, "network_images": 5, "sample_counts": (1, 5, 20), "repetitions": 2},
         "paper": {"network_images": 100},
     },
     references={"sample_counts": ("samples",)},
