@@ -17,13 +17,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from experiments.analysis import stored, tables
-from experiments.analysis.claims import START
+from experiments.analysis.claims import CALLED, FEATURES, START
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
 from experiments.figures import style
 from experiments.figures.style import PLAIN, Names, check, described, legend, listed, number, panels, plain, ticks_at
 
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE"]  # lines that are not a method's
-FLOORS = {"untrained": "--", START: ":"}  # lines of networks before training
+FLOORS = {FEATURES: "--", START: ":"}  # lines of networks before training
 MANY = 10  # from so many seeds on the interval says it, and circles would cover it
 SHARES = ("label_noise",)  # settings that are fractions and shown in percent
 
@@ -33,8 +33,8 @@ def dots(
 ) -> Figure:
     """A panel per metric, a dot per method and setting, sorted by the first metric; means stand right of the panels.
 
-    The axis spans what was trained. The network before training is a line, dashed with its features and dotted with a
-    random head, or an arrow where it lies far outside. A metric that is the same everywhere stands in the title.
+    The axis spans what was trained. The network before training is a line, dashed with its features and dotted with the
+    new head, or an arrow where it lies far outside. A metric that is the same everywhere stands in the title.
 
     table: of one data set, profile and protocol. published: columns dataset, method, metric, value; in a panel beside
     that of the same metric, since another data set has another scale. ValueError names what is missing or mixed.
@@ -87,7 +87,7 @@ def _short_names(order: Sequence[tuple[str, str]], names: Names) -> tuple[str, l
     shared = [pair for pair in parts[0] if all(pair in other for other in parts)]
     own = [[_said(*pair, names) for pair in other if pair not in shared] for other in parts]
     common = "".join(f", {_said(*pair, names)}" for pair in shared)
-    return common, [", ".join([method, *words]) for (method, _), words in zip(order, own)]
+    return common, [", ".join([CALLED.get(method, method), *words]) for (method, _), words in zip(order, own)]
 
 
 def _said(name: str, value: float | str, names: Names) -> str:
@@ -127,7 +127,7 @@ def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float]) -
     axis.set_xlim(low := low - margin, high := high + margin)
     axis.locator_params(axis="x", nbins=5)  # more of them run into one another
     for line, (name, value) in enumerate(floors.items()):
-        text, place = f"{name} {number(value)}", np.clip((value - low) / (high - low), 0, 1)
+        text, place = f"{CALLED[name]} {number(value)}", np.clip((value - low) / (high - low), 0, 1)
         if low <= value <= high:
             axis.axvline(value, color="0.35", linestyle=FLOORS[name], linewidth=1.2, zorder=1)
         else:
@@ -147,27 +147,27 @@ def ablation(
     xscale: str = "linear",
     names: Names = PLAIN,
 ) -> Figure:
-    """A metric against a setting `x`, panels one below another: our change from a reference level, paired by seed,
-    unless the metric is 0 there, with the published changes in black where they are known; our values.
+    """A metric against a setting `x`, panels one below another: our change from a reference level, paired by seed, with
+    the published changes in black where they are known; our values.
 
     published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; of other data and networks. reference: a level that all curves
-    have; None: the lowest. xscale: on "log" a level 0 is drawn on a linear piece left of the smallest other.
+    have; None: the panel of values alone. xscale: on "log" a level 0 is drawn on a linear piece left of the smallest
+    other.
     """
     rows = tables.of_one_dataset(table, [metric])
     ours = _by_level(rows, x, names)
     theirs = published or {}
     common = set.intersection(*(set(curve) for curve in (*theirs.values(), *(curve for *_, curve in ours))))
-    reference = min(common, default=math.nan) if reference is None else reference
-    check(reference in common, f"reference: {reference} is no level of every curve; these are {sorted(common)}")
+    told = reference in common or (reference is None and not theirs)
+    check(told, f"reference: {reference} is no level of every curve; these are {sorted(common)}")
     theirs = {name: points for name, points in theirs.items() if len(points) > 1}  # the reference alone is no curve
-    changes = [curve.sub(curve[reference], axis=0) for *_, curve in ours]
+    changes = [curve if reference is None else curve.sub(curve[reference], axis=0) for *_, curve in ours]
     level, title_of_x = names.label(metric), names.label(x)
     change = f"change of {level}" if "(%)" not in level else f"change of {metric} (points)"
     title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}" + "; curves side by side" * (len(ours) > 1)
-    from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
-    same = all(np.allclose(changed.fillna(0), 0, atol=1e-12) for changed in changes)
+    same = reference is not None and all(np.allclose(changed.fillna(0), 0, atol=1e-12) for changed in changes)
     title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level" * same
-    drawn = [level] if from_zero and not theirs else [change] if same else [change, level]
+    drawn = [level] if reference is None else [change] if same else [change, level]
     with panels(len(drawn), 2.3, 6.5, most=1, extra=0.9, sharex=True) as (figure, axes):
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
@@ -192,11 +192,11 @@ def ablation(
             where, heights = np.array(sorted(points.items()), dtype=float).T
             line = "none" if len(points) == 2 else dashes  # between two points nothing is known
             look: dict[str, Any] = {"linestyle": line, "marker": shape, "markerfacecolor": "none"}
-            marks += axes[0].plot(where, heights - points[reference], color="black", **look)
+            marks += axes[0].plot(where, heights - points[reference], color="black", **look)  # type: ignore[index]
         if marks:
             axes[0].legend(marks, [f"published, {name}" for name in theirs])
         compared = ""
-        if change in drawn:
+        if reference is not None:
             axes[0].axhline(0, color="grey", linewidth=0.8, zorder=1)
             compared = f"; changes are from {_said(x, reference, names)}"
         ticks_at(axes[0], levels, 100 if x in SHARES else 1)
@@ -214,8 +214,9 @@ def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, 
     rows = rows.assign(x=[setting.get(x) for setting in settings], others=others)
     numeric = rows[[isinstance(setting.get(x), float) for setting in settings]]
     check(len(numeric) > 0, f"x: no row has a numeric setting {x!r}, settings are {listed(rows['setting'])}")
+    frame = {"index": "seed", "columns": "x", "values": "value"}
     return [
-        (", ".join(filter(None, (method, rest))), method, group.pivot(index="seed", columns="x", values="value"))
+        (", ".join(filter(None, (CALLED.get(method, method), rest))), method, group.pivot(**frame))
         for (method, rest), group in numeric.groupby(["method", "others"], sort=False)
     ]
 

@@ -65,7 +65,7 @@ STATE |= {"converged": RNG.uniform(-1, 1, (2, 3, 2)), "next": RNG.uniform(-1, 1,
 BOTH = pd.DataFrame({"paper": ["PFML", "CCP"], "own": [True, False], "theirs": [1.0, -1.0], "ours": [0.5, 2.0]})
 FIGURES = {
     "dots": lambda: charts.dots(table(), ["R@1", "MAP@R"]),
-    "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", CURVE),
+    "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", CURVE, reference=0),
     "field": lambda: planes.field(*field_arguments()),
     "lines": lambda: charts.lines(
         {"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}, band="range"
@@ -125,7 +125,7 @@ def test_dots_are_sorted_means_with_every_seed_from_five_on_with_intervals_and_f
         assert interval == pytest.approx([70.2 - half, 70.2 + half])
         low, high = axis.get_xlim()
         assert 58 < low < 60 and 70.4 < high < 72  # differences are seen, zero is not
-    axis = charts.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[1]
+    axis = charts.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[0]
     singles = [len(mark.get_offsets()) for mark in axis.collections]
     assert len(axis.lines) == 1 + intervals and singles == [3 * seeds] * bool(shown)
 
@@ -135,15 +135,17 @@ def test_networks_before_training_are_lines_that_do_not_stretch_the_axis():
     data.loc[data.method == "untrained", "value"] += 3
     axis = charts.dots(data, ["R@1"]).axes[0]
     (line,) = [line for line in axis.lines if line.get_linestyle() == "--"]
-    assert line.get_xdata()[0] == pytest.approx(58.2) and "untrained 58.2" in [text.get_text() for text in axis.texts]
+    assert line.get_xdata()[0] == pytest.approx(58.2) and "features before training 58.2" in [
+        text.get_text() for text in axis.texts
+    ]
     assert [text.get_text() for text in axis.get_yticklabels()] == ["Triplet", "CPML", "PFML"]
     data.loc[data.method == "untrained", "value"] -= 40
     figure = charts.dots(data, ["R@1"])
     assert figure.axes[0].get_xlim()[0] > 59
-    assert "← untrained 18.2" in [text.get_text() for text in figure.axes[0].texts]
+    assert "← features before training 18.2" in [text.get_text() for text in figure.axes[0].texts]
     few = charts.dots(data[data.method.isin(["PFML", "untrained"])], ["R@1"]).axes[0]
     assert few.get_xlim()[0] < 18.2  # one method has nothing else to compare with
-    assert dot_colors(charts.dots(table(methods=("untrained",)), ["R@1"])).keys() == {"untrained"}
+    assert dot_colors(charts.dots(table(methods=("untrained",)), ["R@1"])).keys() == {"features before training"}
 
 
 def test_published_numbers_are_hollow_marks_of_the_methods_at_hand():
@@ -156,7 +158,7 @@ def test_published_numbers_are_hollow_marks_of_the_methods_at_hand():
     assert [axis.get_title() for axis in beside.axes] == ["", "published", "", ""] and len(beside.axes[2].collections)
 
 
-def test_ablation_compares_changes_paired_by_seed_but_not_from_zero_and_two_levels_have_no_line():
+def test_ablation_compares_changes_paired_by_seed_where_there_is_a_reference_and_two_levels_have_no_line():
     better = 20.0 * (LEVELS["seed"] == 1)  # one seed at every level: no spread in the change
     data = LEVELS.assign(value=LEVELS["value"] + better)
     figure = charts.ablation(data, "alpha", "R@1", CURVE, reference=3)
@@ -166,24 +168,21 @@ def test_ablation_compares_changes_paired_by_seed_but_not_from_zero_and_two_leve
     assert ours.get_ydata() == pytest.approx([-2, -1, 0])
     assert theirs.get_ydata() == pytest.approx([-5.2, 0])
     assert theirs.get_linestyle() == "None"  # two points are no curve
-    assert len(charts.ablation(data, "alpha", "R@1").axes) == 2
     both = charts.ablation(table(["alpha=0;M=5", "alpha=0;M=15", "M=5;alpha=3", "M=15;alpha=3"]), "alpha", "R@1")
     assert [text.get_text() for text in both.legends[0].get_texts()][:2] == ["PFML, M = 5", "PFML, M = 15"]
     noise = charts.ablation(table(["", "label_noise=0.2"]), "label_noise", "R@1").axes[0]
     assert noise.lines[0].get_xdata().tolist() == [0, 0.2]
     without = charts.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
     assert without.lines[0].get_xdata().tolist() == [0, 3]  # a run without the setting is no level of it
-    rows = table(["alpha=0", "alpha=3"], ["PFML"])
-    from_zero = charts.ablation(rows.assign(value=rows["value"] * (rows["setting"] != "alpha=0")), "alpha", "R@1")
-    assert [axis.get_ylabel() for axis in from_zero.axes] == ["R@1 (%)"]
-    assert "changes" not in from_zero.axes[0].get_xlabel()
-    assert len(charts.ablation(rows, "alpha", "R@1").axes) == 2
-    assert from_zero.axes[0].lines[0].get_linestyle() == "None"
+    values = charts.ablation(table(["alpha=0", "alpha=3"], ["PFML"]), "alpha", "R@1")
+    assert [axis.get_ylabel() for axis in values.axes] == ["R@1 (%)"]
+    assert "changes" not in values.axes[0].get_xlabel()
+    assert values.axes[0].lines[0].get_linestyle() == "None"
 
 
 def test_ticks_stand_at_the_measured_levels():
     data = table(["M=0", "M=1", "M=15"], methods=("PFML",))
-    axis = charts.ablation(data, "M", "R@1", xscale="log").axes[1]
+    axis = charts.ablation(data, "M", "R@1", xscale="log").axes[0]
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0", "1", "15"]
     axis = charts.ablation(table(["M=1", "M=5", "M=20"]), "M", "R@1", xscale="log").axes[0]
     assert axis.get_xlim()[0] > 0.5  # the margin left of 1 is one of the logarithmic axis
@@ -231,7 +230,7 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
         (lambda: charts.dots(table().assign(dataset=range(18)), ["R@1"]), "several values of dataset"),
         (lambda: charts.dots(table(), ["R@1"], THEIRS[THEIRS.method == "HIST"]), "no row of R@1 and a method in"),
         (lambda: charts.ablation(LEVELS, "alpha", "R@1", CURVE, reference=1), r"reference: 1 .*\[0, 3\]"),
-        (lambda: charts.ablation(LEVELS, "alpha", "R@1", {"CUB": {2: 68.2}}), "no level of every curve"),
+        (lambda: charts.ablation(LEVELS, "alpha", "R@1", {"CUB": {2: 68.2}}, reference=2), "no level of every curve"),
         (lambda: charts.ablation(LEVELS, "delta", "R@1"), r"'delta'.*alpha=0"),
         (lambda: charts.lines({"a": ([1], [3], [2], [4])}, "x", "y"), "band: say what the lines and their bands are"),
     ],
