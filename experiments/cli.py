@@ -135,11 +135,9 @@ def _executions(options: argparse.Namespace) -> Iterator["Execution"]:
 
 
 def records_status(options: argparse.Namespace) -> None:
-    import pandas as pd
-
     from experiments.training import checking
 
-    states = pd.DataFrame(checking.states())
+    states = checking.states()
     print(states.to_string(index=False) if len(states) else "no runs are stored")
 
 

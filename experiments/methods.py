@@ -103,6 +103,7 @@ _PUBLISHED: dict[str, dict[str, Setting]] = {
     "Margin": _all_from("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
 }
 
+
 BASELINES: dict[str, Method] = {
     "untrained": Method("untrained", None, color="#8A8A8A"),
     START: Method(START, None, color="#BDBDBD", offered=False),

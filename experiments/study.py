@@ -53,7 +53,6 @@ class Study:
     # the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes its options and rates
     # from here; the fields are decided for all methods alike, and only compared by `config`
     published: Callable[..., Mapping[str, Any]] = lambda *run: {}
-    deviations: tuple[str, ...] = ()  # what the runs of the profile paper have otherwise than the print, for `config`
     # {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and figures
     # compare with them}
     references: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)

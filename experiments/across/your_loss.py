@@ -105,7 +105,7 @@ def ranges_of(texts: Iterable[str]) -> dict[str, search.Range]:
 
 def names(params: YourLossParams) -> Names:
     """The colours of notebook 10, and black for the loss."""
-    return Names({**NAMES.colors, method_of(params).name: "#000000"}, NAMES.labels)
+    return Names({**NAMES.colors, method_of(params).name: "#000000"}, NAMES.paper)
 
 
 def your_loss(params: YourLossParams, found: search.Search | None = None) -> list[RunSpec]:

@@ -102,7 +102,7 @@ LambdaProxies = ccp_study(
         "small": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0)},
         "paper": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0)},
     },
-    references={"projections": (2e-4, 0.0)},
+    references={"projections": (2e-4, 0.0), "numbers": (1,)},
 )
 Pool = ccp_study(
     "43_ccp_ablation_pool",
@@ -132,4 +132,5 @@ BatchSize = ccp_study(
     parameters(CcpOptions, sizes=tuple[Whole, ...]),
     batch_sizes,
     profiles={"*": {"sizes": (16, 32, 64, 128)}, "quick": {"sizes": (16, 32, 128)}},
+    references={"sizes": (16,)},
 )

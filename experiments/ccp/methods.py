@@ -117,12 +117,7 @@ def _own() -> Iterator[Method]:
 
 OWN = {method.name: method for method in _own()}
 METHODS = BASELINES | OWN
-LABELS = {"inter_class_distance": "mean distance between classes", "problems": "number of problems"}
-LABELS |= {"proxy_spread": "mean distance between proxies of a class", "M": "proxies per class M"}
-LABELS |= {"projection": "projection weight λ", "pool": "pool size b", "problem_steps": "steps of a problem"}
-LABELS |= {"time_ratio": "step time / C2's", "step_ratio": "step time / C2's, pool left out"}
-LABELS |= {"loss_gap": "gap of the loss", "gap/radius": "weighted gap / covering radius"}
-NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
+NAMES = Names({name: method.color for name, method in METHODS.items()}, "ccp")
 
 published = functools.partial(studies.published, "ccp")
 ALTERNATED = 3  # problems of a run, from which on it says something of CCP
@@ -149,18 +144,6 @@ class CcpOptions(BaseModel):
     batch_weight: Number  # weight of the loss within the batch beside that with proxies
 
 
-DEVIATIONS = (
-    "retrieval is scored by cosine, the released code ranks clipped embeddings by Euclidean distance",
-    "MS mines no pairs, with and without CCP: the paper gives no threshold",
-    "proxies have no weight decay, which the released code gives them",
-    "early stopping ends a run after 60 evaluations, at the latest after 200,000 steps",
-)
-CONVENTIONAL = (
-    *DEVIATIONS,
-    "notebook 47 has the learning rate 1e-4, Table 8's weight decay and batches of 100, as all papers' notebooks under "
-    "the conventional protocol, so that their runs are shared; Tables III and IV have 1e-5, 1e-4 and 96 (ResNet-50)",
-    "notebook 47 embeds in 512 dimensions, which ResNet-50 has under that protocol; 128 and 32 are those of Table II",
-)
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {"steps": 60, "eval_every": 20, "problem_steps": 10} | SHORT,
     "small": {"eval_every": 50} | SHORT,
@@ -188,9 +171,7 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
     return NETWORK | settings
 
 
-unmeasured_study = functools.partial(
-    Study, paper="ccp", shared=PROFILES, decides=decided, published=published_settings, deviations=DEVIATIONS
-)
+unmeasured_study = functools.partial(Study, paper="ccp", shared=PROFILES, decides=decided, published=published_settings)
 
 
 def xbm_options(params: Params, size: str) -> dict[str, int]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.analysis import comparing, statistics, stored, tables
 from experiments.ccp.ablations import ccp_study, courses_of
-from experiments.ccp.methods import CONVENTIONAL, FOUR_FOLDS, LOSSES, METHODS, NAMES, CcpOptions, ccp_spec
+from experiments.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, NAMES, CcpOptions, ccp_spec
 from experiments.figures import comparisons
 from experiments.methods import expand_seeds, search_each
 from experiments.params import Whole, parameters
@@ -83,5 +83,4 @@ Conventional = ccp_study(
     parameters(CcpOptions, methods=(tuple[str, ...], ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS"))),
     lambda params: expand_seeds(specs_of(params), params),
     profiles={"*": {"protocol": "conventional"}},
-    deviations=CONVENTIONAL,
 )

@@ -10,42 +10,23 @@ Lao that at least eight typefaces contain, in the order of the code points; ever
 
 Glyphs that render alike (A of Latin, Greek and Cyrillic; c and C after scaling) are one class, represented by the first
 of them. Alike means a correlation above 0.94 of the blurred, box-fitted upright renderings in some shared typeface; a
-symbol looks like no glyph and no earlier symbol, 0.9. The outcome is written down as plain tables, so that labels never
-depend on a rasteriser's version.
+symbol looks like no glyph and no earlier symbol, 0.9. The outcome is written down in characters.json, so that labels
+never depend on a rasteriser's version.
 """
 
 import functools
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-SOURCE_DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()  # the code that runs is part of the cache's key
-
-TRAIN_SCRIPTS = {
-    "Latin": "ABCDEGHIJKLMNPQRSTUVWXYZabdefgkmnoqrty"
-    "ßðŒƁƇƊƋƎƑƓƔƕƝƢƤƦƧƪƫƱƶƸƺƻƼƾƿǁǂǶȜȡȤȴȵȸȻȾȿɀɁɕɖɗɘɚɝɠɨɩɬɮɰɲɹɺɻɽɿʁʂʇʉʋʍʎʐʑʓʔʕʛʝʞʣʤʦʧʨʩʪʫ",
-    "Greek": "ΓΔΘΞΣΦΨαβδεζηκλμνξρςτφωϗϙϚϝϞϟϠϡϷϸϺϻϽ",
-    "Cyrillic": "ЂЉЊЋЏДЖЗЛЧШЩЪЫЬЮЯцэђєћѣѪѵҐғҕҖҘҚҤҫҬҲҺӃӈӋӔӕӘӠӶ",
-}
-TEST_SCRIPTS = {
-    "Armenian": "ԴԵԶԷԸԹԻԾԿՀՁՃՄՆՇՉՊՋՎՐՒՔՖբըթխծկձճմնչջփֆ",
-    "Georgian": "ႠႡႢႣႤႥႦႧႨႩႪႫႬႮႰႱႲႳႵႶႸႺႼႽႿჁჂჃჄჅაბგდეთკლმოჟრსტუ",
-    "Hebrew": "אבגדהזיךלםעףפץצקרשת",
-    "Arabic": "ءبةتثجخدذرزسشضطعغفقكلمنهوىي",
-    "Canadian": "ᐁᐎᐚᐧᐳᑀᑍᑚᑦᑾᒊᒖᒢᒮᒺᓈᓔᓠᓭᓹᔅᔙ",
-}
-SYMBOLS = (
-    '"#$%&*+,./;=>@\\¢£¤§©¬°±¶¿ຂຄຈຊນຜຝຣສຯາຳ‗‡‣…‰′″‴‶‷‸‼‽⁂⁇⁋⁌⁍⁒⁗₠₢₧₯₰₲₴₸₺℃℅℉№℮⅁⅋←↓'
-    "↗↘↙↛↝↣↨↫↬↯↱↲↳↴↵↷↸↹↺↽⇅⇋⇍⇏⇑⇗⇘⇙⇚⇢⇦⇨⇩⇫⇰⇲⇶∁∄∅∊∍∓∔∘∝∞∟∠∬∴∵∷∸∹≄≅≍≎≐≓≗≘≛≞≤≥≦≧≨≮≴≵≶≷"
-    "≺≼≽≾≿⊂⊃⊅⊆⊇⊊⊋⊍⊏⊐⊞⊠⊢⊣⊥⊧⊨⊩⊪⊫⊭⊯⊲⊳⊸⋆⋐⋑⋚⋛⋝⋞⋟⋠⋡⋧⋯⌁⌂⌃⌅⌆⌌⌍⌎⌐⌑⌘⌙⌜⌞⌟⌥⌦⌧⍽⎛⎜⎞⎟⎨⎬⏎⏏▀▄▆▊▌▎"
-    "▐░▕□▣▫▭▱▲△▷►▼▽◀◅◇◈◊○◍◐◑◒◓◕◖◜◝◞◠◡◢◣◤◭◮◸◹◺☀☹☼☿♀♂♃♄♅♆♡♣♤♧♩♫♬♭♮⟰⟳⟴⟶⟸⤊⧻⨌⩫⬎⬏⬑⬖⬗⬘⬙"
-)
-TEST_SYMBOLS = "':~ª×ບະ‥‵‾⁎₪₹™↖↟↰↶⇄⇖⇥⇱∉√∭≁≒≣≩≹⊁⊈⊔⊦⊬⋄⋜⋦⌄⌏⌝⌫⎠▁▏▤▶◁◌◔◟◥◿♁♇♪⟲⥀⬐"
+SOURCES = (Path(__file__), Path(__file__).with_name("characters.json"))
+SOURCE_DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()  # a part of the cache's key
 CHARACTERS = {  # of the training and of the test part of each set, one per class, in label order
-    "glyphs": ("".join(TRAIN_SCRIPTS.values()), "".join(TEST_SCRIPTS.values())),
-    "symbols": (SYMBOLS, TEST_SYMBOLS),
+    name: tuple("".join(part.values()) for part in parts.values())
+    for name, parts in json.loads(SOURCES[1].read_text(encoding="utf8")).items()
 }
 
 SIZE = 32  # pixels: height and width of an image

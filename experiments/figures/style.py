@@ -6,6 +6,7 @@ thumbnails are small: a notebook is read on the web.
 """
 
 import contextlib
+import functools
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from experiments.analysis.claims import rows_of
 
 # Okabe and Ito's colours, for colour-blind readers, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
@@ -24,17 +27,12 @@ DPI = 84
 WIDTH = 9.0  # inches: the text column of a notebook
 FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans", "WenQuanYi Zen Hei", "Arial Unicode MS", "Microsoft YaHei"]
 
-LABELS = {  # axis titles of metrics and settings that all have; those of a paper are in its `Names`
-    "P@1": "precision@1 (%)",
-    "RP": "R-precision (%)",
-    "MAP@R": "MAP@R (%)",
-    "val MAP@R": "validation MAP@R (%)",
-    "mAP@1000": "mAP@1000 (%)",
-    "NMI": "NMI (%)",
-    "label_noise": "wrong training labels (%)",
-    "dim": "embedding dimensions",
-    "batch": "batch size",
-}
+
+@functools.cache
+def labels_of(paper: str) -> dict[str, str]:
+    """Axis titles of metrics and settings by name: those of a paper before those of all."""
+    rows = rows_of("labels.csv")
+    return {row["name"]: row["label"] for owner in ("", paper) for row in rows if row["paper"] == owner}
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Names:
     """What is called and coloured how, for example in a paper; as it is made, it suits any table."""
 
     colors: Mapping[str, str] = field(default_factory=dict)  # of methods by name; others have one of the PALETTE
-    labels: Mapping[str, str] = field(default_factory=dict)  # axis titles of metrics and settings, before LABELS
+    paper: str = ""  # see `labels_of`
 
     def color(self, method: str) -> str:
         return self.colors.get(method) or PALETTE[zlib.crc32(method.encode()) % len(PALETTE)]
@@ -55,9 +53,8 @@ class Names:
 
     def label(self, name: str) -> str:
         """A metric or setting as an axis title."""
-        if title := self.labels.get(name) or LABELS.get(name):
-            return title
-        return f"{name} (%)" if name.startswith("R@") else name.replace("_", " ")
+        plain_title = f"{name} (%)" if name.startswith("R@") else name.replace("_", " ")
+        return labels_of(self.paper).get(name, plain_title)
 
 
 PLAIN = Names()

@@ -89,15 +89,7 @@ _OWN = (
 )
 OWN: dict[str, Method] = {method.name: method for method in _OWN}
 METHODS = BASELINES | OWN
-LABELS = {
-    "alpha": "sharpness α of the attraction",
-    "epochs": "epochs of training",
-    "lambda": "weight λ_MF of the regulariser",
-    "best_epoch": "epoch of the best MAP@R",
-    "field_offset": "distance from class mean / spread of the class",
-    "regularizer": "regulariser (λ_MF left out)",
-}
-NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
+NAMES = Names({name: method.color for name, method in METHODS.items()}, "meanfield")
 
 published = functools.partial(studies.published, "meanfield")
 
@@ -110,16 +102,6 @@ def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, 
     return {name: dict(zip(curve["level"], curve["value"])) for name, curve in curves}
 
 
-DEVIATIONS = (
-    "weight decay, learning-rate drops, warm-up and frozen BatchNorm are the released README's for BN-Inception; "
-    "the paper does not say",
-    "the released code clips the values of the network's gradients at 10; we clip none",
-    "SOP and In-Shop have the paper's rates, 1e-4 and 0.2; the released README has 6e-4 and 1.2",
-    "delta is a cosine, as in the released code; read literally, Eqs. 9 and 10 make it a distance",
-    "a run stops after five evaluations without a new best, as printed; the released loop stops at the first",
-    "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
-    "ProxyNCA keeps the positive in the denominator (ProxyNCA++); MLRC's leaves it out",
-)
 # The traditional protocol's settings at the profile paper
 PROFILES = {"paper": {"backbone": IBN, "batch_size": 128, "epochs": 60, "seeds": 10}}
 
@@ -132,7 +114,7 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
 
 
 meanfield_study = functools.partial(
-    Study, paper="meanfield", claims=TESTS, shared=PROFILES, published=published_settings, deviations=DEVIATIONS
+    Study, paper="meanfield", claims=TESTS, shared=PROFILES, published=published_settings
 )
 
 

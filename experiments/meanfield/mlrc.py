@@ -26,11 +26,8 @@ PAIRS = ("Cont", "MFCont", "CWMS", "MFCWMS")  # a loss on pairs and its mean fie
 
 def mlrc(params: Any) -> list[RunSpec]:
     """Tables 1 and 3 to 5: every method on every fold, its hyperparameters searched first where there are trials."""
-    return expand_seeds(search_each(before_search(params), METHODS, params), params)
-
-
-def before_search(params: Any) -> list[RunSpec]:
-    return specs_of(params.methods, params, **_evaluations(params))
+    specs = specs_of(params.methods, params, **_evaluations(params))
+    return expand_seeds(search_each(specs, METHODS, params), params)
 
 
 def nca(params: Any) -> list[RunSpec]:

@@ -71,8 +71,8 @@ _TABLE_1 = _SHARED | {
 
 
 def _rates(proxies: float, concentrations: float, concentration: float, temperature: float, source: str) -> dict:
-    """Learning rates of a probabilistic loss from multiples of the network's, of logarithms as DEVIATIONS says: over an
-    initial temperature of 0.003 a step would multiply or divide it by two, by which the release crosses zero."""
+    """Learning rates of a probabilistic loss from multiples of the network's, of logarithms (data/deviations.csv): over
+    an initial temperature of 0.003 a step would multiply or divide it by two, by which the release crosses zero."""
     times = "x the network's"
     of_kappa = f"{source}: {concentrations:g} {times}, over the initial {concentration:g}"
     return {
@@ -179,14 +179,7 @@ OWN[JOINT] = dataclasses.replace(
     color="#AA4499",
 )
 METHODS = BASELINES | OWN
-LABELS = {
-    "omega": "weight ω of ProxyAnchor",
-    "samples": "Monte Carlo samples N",
-    "loss_sd": "standard deviation of the loss",
-    "growth_over_l2": "growth of the gradient from norm 1, relative to L2",
-    "norm": "norm of the embedding",
-}
-NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
+NAMES = Names({name: method.color for name, method in METHODS.items()}, "nivmf")
 
 published = functools.partial(studies.published, "nivmf")
 
@@ -197,16 +190,6 @@ class NivmfOptions(BaseModel):
     embedding_scale: Number  # kappa_z over the embedding's norm; 0: EMBEDDING_SCALE of the backbone
 
 
-DEVIATIONS = (
-    "the released runs start at these concentrations and temperatures with K left out of EL-nivMF and a sampler "
-    "that is wrong below kappa ~ D (variant='released'); no corrected run of the authors is known",
-    "the released code learns kappa and t, we their logarithms: the rate of log kappa is the released one over the "
-    "initial kappa, that of log t the released one as it is",
-    "weight decay is the released 4e-4; Sec. 4 prints 4e-3",
-    "two images of a class are drawn without replacement; the released code draws with replacement",
-    "crops are cut from copies with a short side of 256 pixels",
-    "ProxyNCA keeps the positive in the denominator (ProxyNCA++); the released baseline leaves it out",
-)
 OPTION_OF = {"samples": "num_samples", "omega": "omega", "embedding_scale": "embedding_scale"}  # by parameter
 SCHEDULED = ("epochs", "batch_size", "lr_drop_epochs", "lr_drop")  # what Table 2 has otherwise than Table 1
 
@@ -256,7 +239,7 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
 
 def nivmf_study(*what: Any, **how: Any) -> Study:
     shared: dict[str, Any] = {"paper": "nivmf", "claims": TESTS, "shared": {"paper": {"protocol": "roth"}}}
-    shared |= {"decides": decided, "published": published_settings, "deviations": DEVIATIONS}
+    shared |= {"decides": decided, "published": published_settings}
     return Study(*what, **shared | how)
 
 

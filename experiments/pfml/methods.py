@@ -1,7 +1,7 @@
 """The methods of "Potential Field Based Deep Metric Learning": PFML, and CPML, its field with a contrastive potential.
 
-Proxies learn 100 times as fast as the network, as the paper and its baselines do (its Table 8). DEVIATIONS says what is
-otherwise; notebook 12 trains PFML in other ways.
+Proxies learn 100 times as fast as the network, as the paper and its baselines do (its Table 8). Notebook 12
+trains PFML in other ways.
 """
 
 import functools
@@ -94,18 +94,7 @@ OWN: dict[str, Method] = {
     "CPML": _own("CPML", "ContrastivePotentialLoss", "clip_value", "#E69F00", _CPML, published=_UNREPORTED),
 }
 METHODS = BASELINES | OWN
-LABELS = {
-    "W2": "W2 between proxies and data",
-    "nearest sample": "proxies to nearest sample",
-    "gradient_share": "gradient on wrong labels (%)",
-    "intra_class_distance": "mean distance within a class",
-    "alpha": "decay exponent α",
-    "delta": "field radius δ",
-    "delta_rep": "repulsion radius δ_rep",
-    "M": "proxies per class M",
-    "seconds_ratio": "step time / ProxyNCA++'s",
-}
-NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
+NAMES = Names({name: method.color for name, method in METHODS.items()}, "pfml")
 
 published = functools.partial(studies.published, "pfml")
 published_curve = functools.partial(studies.published_curve, "pfml")
@@ -115,19 +104,6 @@ class FieldOptions(BaseModel):
     proxies_per_class: Whole
     alpha: Number = 3.0
     delta: Positive = 0.2
-
-
-DEVIATIONS = (
-    "gradient values are clipped, those of PFML's proxies and all of CPML's; the paper says nothing of clipping, "
-    "ProxyAnchor's code, whose recipe it follows, clips all values at 10",
-    "proxies start at norm 1; the paper draws them from 'a normal distribution' and says nothing of their norm",
-    "the learning rates are Table 8's, 1e-4 and 0.01 for proxies; Sec. 4 prints 5e-4 and a hundred times that",
-    "the embedding layer starts as torch's Linear does; ProxyAnchor's code draws it by Kaiming's fan-out rule with "
-    "zero bias, the paper says nothing",
-    "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
-    "batches are shuffled and the last, smaller one is dropped, as in ProxyAnchor's code; the paper does not say",
-    "Table 8 has no column for ViT and DINO, which take that of ResNet-50 at 384 dimensions",
-)
 
 
 def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
@@ -150,6 +126,4 @@ def decided(choice: Choice) -> dict[str, Any]:
     return {"proxies_per_class": record["loss.proxies_per_class"].value} | network
 
 
-pfml_study = functools.partial(
-    Study, paper="pfml", claims=TESTS, decides=decided, published=published_settings, deviations=DEVIATIONS
-)
+pfml_study = functools.partial(Study, paper="pfml", claims=TESTS, decides=decided, published=published_settings)

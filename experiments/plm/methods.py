@@ -105,9 +105,7 @@ _METHODS = (
 OWN = {method.name: dataclasses.replace(method, offered=False) for method in _METHODS}
 # The network before training: its features, and their random projection to the embedding
 METHODS = {name: BASELINES[name] for name in ("untrained", START)} | OWN
-LABELS = {"gt_correlation": "correlation with same class"}
-LABELS |= {"N_rho": "proxies N_ρ", "m": "dimension m of a piece", "delta": "distance δ of points without similarity"}
-NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
+NAMES = Names({name: method.color for name, method in METHODS.items()}, "plm")
 
 published = functools.partial(studies.published, "plm")
 
@@ -130,18 +128,12 @@ PROFILES: dict[str, dict[str, Any]] = {
     | {"warmup_epochs": 0.0, "momentum": PUBLISHED["algorithm_options.momentum"].value}
     | {"delta": PUBLISHED["loss.delta"].value},
 }
-DEVIATIONS = (
-    "training crops are random, 16 to 100 percent of an image, as in STML; Sec. 4.1 speaks of centre crops and of "
-    "random augmentations",
-    "a batch is 100 images in two views; the paper may mean 50",
-)
 plm_study = functools.partial(
     Study,
     paper="plm",
     claims=TESTS,
     shared=PROFILES,
     published=lambda params, method, setting="": PUBLISHED if method == "PLM" else {},
-    deviations=DEVIATIONS,
 )
 
 

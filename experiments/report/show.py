@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from experiments import papers, profiles
+from experiments.analysis import claims
 from experiments.files import repository_root
 from experiments.methods import PARAMETER, Layers, Method, Setting, expansion, spec_layers, spec_of
 from experiments.params import Params
@@ -27,8 +28,10 @@ def text(study: Study, params: Params) -> str:
     lines += ["", "all trained methods", ROW.format(*HEAD), *shared]
     for title, rows in tables.items():
         lines += ["", title, *(row for row in rows if row not in shared)]
-    if params.profile == "paper" and study.deviations:
-        lines += ["", "what differs from the print", *(f"  - {deviation}" for deviation in study.deviations)]
+    if params.profile == "paper" and runs:
+        own = [row for row in claims.rows_of("deviations.csv") if row["paper"] == study.paper]
+        told = [f"  - {row['deviation']}" for row in own if row["notebook"] in ("", study.name)]
+        lines += ["", "what differs from the print", *told]
     return "\n".join(map(str.rstrip, lines))
 
 

@@ -9,11 +9,11 @@ of packages) they agree if all rows do, but for the order of sums. Elsewhere eac
 import dataclasses
 import math
 import typing
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from experiments.training import keys, records, runs
 from experiments.training.spec import RunSpec, from_record
@@ -26,14 +26,15 @@ ALIKE = ("rounding", "device", "threads", "versions")
 PARTICULAR = ("seed", "keep_history", "eval_every", "eval_every_epochs")  # what runs that differ by seed may differ in
 
 
-def states() -> list[dict]:
-    """A row per kind, file and state: {"file", "kind", "state", "runs"}; state is valid or outdated."""
-    counts: Counter = Counter()
+def states() -> pd.DataFrame:
+    """How many runs are valid and outdated, by file and kind."""
+    rows = []
     for file in records.files():
         for line in (line for line in records.lines(file) if "run" in line):
             state = "valid" if records.is_valid(line) else "outdated"
-            counts[f"{file.parent.parent.name}/{file.stem}", records.kind_of(line), state] += 1
-    return [dict(zip(("file", "kind", "state", "runs"), (*key, count))) for key, count in sorted(counts.items())]
+            rows.append((f"{file.parent.parent.name}/{file.stem}", records.kind_of(line), state))
+    counts = pd.DataFrame(rows, columns=["file", "kind", "state"]).value_counts().sort_index()
+    return counts.rename("runs").reset_index()
 
 
 def spec_of(line: Mapping) -> RunSpec:

@@ -23,7 +23,7 @@ from experiments.figures import charts, comparisons, images, planes, style
 from experiments.figures.comparisons import MARKS, SHADES
 from experiments.figures.style import Names
 
-NAMES = Names({"PFML": "#D55E00", "CPML": "#E69F00"}, {"alpha": "decay exponent α", "MAP@R": "the score"})
+NAMES = Names({"PFML": "#D55E00", "CPML": "#E69F00"}, "pfml")
 RNG = np.random.default_rng(0)
 
 
