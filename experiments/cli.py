@@ -271,16 +271,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("what", nargs="+", help=what)
     _parameters(command, profile="small")
     command.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
-    command.add_argument(
-        "--again", action="store_true", help="also where there is one, which it replaces when complete"
-    )
+    command.add_argument("--again", action="store_true", help="also where there is one, which it then replaces")
 
     record = _add(commands, "records", "the finished runs that results/ stores").add_subparsers(**actions)
     _command(record, "status", records_status, "print how many runs are valid and outdated; trains nothing")
     command = _command(record, "check", records_check, "train a sample of the stored runs again and compare them")
-    command.add_argument(
-        "kinds", nargs="*", help="parts of the names that `records status` prints (default: all kinds)"
-    )
+    command.add_argument("kinds", nargs="*", help="parts of names that `records status` prints (default: all)")
     command.add_argument("--sample", type=int, default=2, help="runs of each kind (default: 2)")
     command.add_argument("--jobs", type=int, help="as in `train`")
 

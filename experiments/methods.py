@@ -62,8 +62,7 @@ class Method:
 
 
 # What a search varies: options of the loss, and `loss_lr`, the highest learning rate of its parameters; the others keep
-# their ratio to it. The papers give the range of `loss_lr`. MLRC and CCP publish optima only, and each range encloses
-# all of them.
+# their ratio to it. The papers give the range of `loss_lr`; each other range encloses the optima of MLRC and CCP.
 LOSS_LR = {"loss_lr": Range(1e-6, 1.0, log=True)}
 _TEMPERATURE = Range(0.01, 1, log=True)
 _ANGULAR = {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR
@@ -302,9 +301,8 @@ def found_by_search(specs: Sequence[RunSpec], records: Mapping[str, Method], par
 
 
 def summary(search: Search) -> dict[str, Any]:
-    """What a search found: its hyperparameters, and validation MAP@R in percent of trial 0, the default, of the median
-    and the best trial and of the chosen one, on the fold on which all trials were scored; the chosen one has the best
-    mean over all folds."""
+    """What a search found: its hyperparameters, and validation MAP@R in percent of trial 0, the default, of the median,
+    the best and the chosen trial, on the fold that scored all; the chosen one has the best mean over all folds."""
     outcome, trials = search["found"], search["trials"]
     scores = {name: 100 * outcome[name] for name in ("default", "median", "best")}
     scores |= {"chosen": 100 * trials[outcome["trial"]]["scores"][0], "chosen, all folds": 100 * outcome["score"]}

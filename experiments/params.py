@@ -7,18 +7,17 @@ papermill warns about a misspelt parameter and exits 0; here it is an error, bef
 import ast
 import contextlib
 import difflib
-import hashlib
 import itertools
 import json
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import PurePath
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationInfo, create_model, field_validator
 
 from experiments.checks import STRICT, Count, Number, Positive, Whole, checked, refuse_unknown
 from experiments.datasets.manifests import is_own
+from experiments.naming import stem_of, word
 from experiments.profiles import BY_NETWORK, RECIPES, recipe_of
 from experiments.training import protocols, search
 
@@ -173,7 +172,7 @@ class Params(BaseModel):
         budget = {"dim": self.embedding_size, "batch": self.batch_size, **self.search_budget()}
         where = [self.dataset, self.backbone, self.weights, self.train_from or "whole"]
         numbers = [f"{name}={value}" for name, value in budget.items() if value]
-        return f"{_word(method)}--{','.join(map(_word, where))},{','.join(numbers)}.json"
+        return f"{word(method)}--{','.join(map(word, where))},{','.join(numbers)}.json"
 
     def searches(self) -> dict[str, dict[str, Any]]:
         """The committed searches whose results the runs take, by method: at the profile small, unless the notebook
@@ -301,16 +300,6 @@ def _refuse_nonsense(study: Any, params: Params) -> None:
         )
 
 
-def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
-    """A file's stem that names a notebook and its changed parameters: "10_pfml_retrieval--seeds=5,steps=600"; the end
-    is a digest where it would exceed the 255 bytes that file systems allow."""
-    changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(changes.items()))
-    stem = f"{notebook}--{changed}" if changed else notebook
-    if len(stem.encode()) <= 200:
-        return stem
-    return f"{stem.encode()[:180].decode(errors='ignore')}~{hashlib.sha256(stem.encode()).hexdigest()[:16]}"
-
-
 def of_cell(namespace: Mapping[str, typing.Any], parameters: Collection[str]) -> dict[str, typing.Any]:
     """What a notebook says of its parameters, by name, from the `globals()` of its kernel or script.
 
@@ -343,18 +332,6 @@ def _assigned(source: str) -> set[str]:
     except SyntaxError:
         return set()
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-
-
-def _word(value: typing.Any) -> str:
-    """A value as a part of a file name; of a path only the last component is legible, a digest stands for the rest."""
-    if isinstance(value, str) and is_own(value):
-        digest = hashlib.sha256(value.encode()).hexdigest()[:8]
-        return f"{_word(PurePath(value.partition(':')[2]).name[:40])}-{digest}"
-    if isinstance(value, list | tuple):  # whose items may hold the sign that joins them
-        text = "+".join(str(item).replace("+", "-plus-") for item in value)
-    else:
-        text = str(value)
-    return "".join(c if c.isalnum() or c in "+.-_" else "_" for c in text)
 
 
 def _number(text: str) -> float | str:

@@ -107,9 +107,8 @@ def without_histories(table: pd.DataFrame) -> pd.DataFrame:
     """A table without what the first seed alone has of the evaluations that `with_histories` keeps, its best one among
     them: no mean over seeds may count it."""
     run = ["protocol", "method", "setting"]
-    seeds, of_selection = (
-        table.groupby(columns)["seed"].transform("nunique") for columns in (run, [*run, "selection"])
-    )
+    seeds = table.groupby(run)["seed"].transform("nunique")
+    of_selection = table.groupby([*run, "selection"])["seed"].transform("nunique")
     return table[(of_selection == seeds) & ~_kept(table)]
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 
 def folder(variable: str) -> Path | None:
-    """The folder that a variable names, `~` expanded; None where it is unset. A relative one counts from the
-    repository."""
+    """The folder that a variable names, `~` expanded, a relative one counts from the repository; None: it is unset."""
     value = os.environ.get(variable)
     return Path(value).expanduser() if value else None
 

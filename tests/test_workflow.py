@@ -24,7 +24,8 @@ def built(tmp_path_factory):
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("dmlrepro", "experiments", "notebooks", "workflow", "results", "data/published"):
         shutil.copytree(ROOT / name, root / name, ignore=ignored)
-    shutil.copy(ROOT / "data" / "claims.csv", root / "data")
+    for table in (ROOT / "data").glob("*.csv"):
+        shutil.copy(table, root / "data")
     shutil.copy(ROOT / "pyproject.toml", root)
     build = root / "build" / "quick"
     build.mkdir(parents=True)

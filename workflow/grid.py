@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from experiments.files import write_text
-from experiments.params import stem_of
+from experiments.naming import stem_of
 
 
 def executions(config: Mapping, notebooks: Iterable[str]) -> dict[str, dict]:

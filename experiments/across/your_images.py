@@ -63,8 +63,7 @@ def offered() -> dict[str, Method]:
 
 
 def _fitting(dataset: str, profile: str) -> dict[str, int]:
-    """The profile's batches, made smaller for few images, and of more images per class for few classes; and as many
-    dimensions as few images have."""
+    """The profile's batches, smaller for few images, with more per class for few classes; as many dimensions as fit."""
     parts, recipe = parts_of(dataset), recipe_of(profile, dataset)
     of_parts = [int(part.sum()) for part in parts], [len(part) for part in parts]
     images, classes = (sum(numbers) - max(numbers) for numbers in of_parts)  # without the largest part

@@ -128,8 +128,7 @@ class ClaimTest:
 
     decides: of several contexts on one data set, the one whose protocol contains this text; "all": the sentence speaks
         of all of them, which decide together.
-    network: the backbone the claim is about, as the beginning of its name, where numbers of another one say nothing of
-        it; when empty, any.
+    network: the backbone the claim is about, as the beginning of its name, where another one says nothing; empty: any.
     """
 
     claim_id: str

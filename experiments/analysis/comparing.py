@@ -296,8 +296,7 @@ def _obstacle(test: ClaimTest, part: Part, context: Context, effects: np.ndarray
 
 
 def _tuned(part: Part, methods: set[str], context: Context) -> str:
-    """ "yes" if the settings of all methods were chosen by equally many trials, at least TUNED, else "no"; empty where
-    there is nothing to choose."""
+    """ "yes" if equally many trials, at least TUNED, chose all settings, else "no"; empty where nothing is chosen."""
     chosen = {context.trials.get(method, 0) for method in methods - UNTRAINED}
     enough = TUNED_OF.get(context.where["backbone"], TUNED)
     if part.about != "training" or part.by_rows or START in methods or not chosen:
@@ -308,9 +307,8 @@ def _tuned(part: Part, methods: set[str], context: Context) -> str:
 def _uninterpretable(
     part: Part, pair: tuple[Expression, Expression], context: Context, outcome: str, effect: float
 ) -> Reason | str:
-    """Why methods that should have learned did not. The better side must have; the other one too where they differ in
-    the claimed direction or not at all, unless it may fail; of measures and of differences of cells both, of a trend
-    one level."""
+    """Why methods that should have learned did not. The better side must have; the other too where they differ in the
+    claimed direction or not at all, unless it may fail; of measures and differences of cells both, of trends one."""
     try:
         learned = [_learned(part, context.cells, side) for side in pair]
         if part.metric.startswith(RETRIEVAL) and _below(part, context.cells, pair, context.floor):

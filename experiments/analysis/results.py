@@ -50,8 +50,7 @@ def hits(runs: Iterable, params: Any) -> pd.DataFrame:
     `queries` are the query images of a class that have a relevant gallery image, `hits` those whose nearest gallery
     image is of their class. The models of a method's folds enter as `protocols.combine` scores them: under "separated"
     the counts of all models are added, under "concatenated" they are those of the models' unit embeddings side by side.
-    A fold that did not restore its best weights is left out: it kept the embeddings of its last step, and tables show
-    another.
+    A fold that did not restore its best weights is left out: its embeddings are of another step than tables show.
     """
     from experiments.training import protocols, records
 

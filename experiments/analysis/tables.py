@@ -201,8 +201,7 @@ def resampled_cells(hits: pd.DataFrame, draws: int = 2000, seed: int = 0) -> Cel
 
 
 def of_one_dataset(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """The final rows of the metrics; ValueError where one has no row, or rows are of several data sets, profiles or
-    protocols."""
+    """The final rows of the metrics; ValueError: one has none, or data sets, profiles or protocols are several."""
     rows = final_rows(table)
     absent = [metric for metric in metrics if metric not in set(rows["metric"])]
     if absent or not metrics:

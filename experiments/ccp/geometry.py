@@ -53,8 +53,7 @@ def _has_proxies(run: runs.RunResult) -> bool:
 
 
 def _by_class(run: runs.RunResult) -> tuple[list[Tensor], Tensor]:
-    """Of each class that was trained on the first PER_CLASS training images, and of all classes the proxies (C, M, D),
-    both clipped."""
+    """Of each trained class the first PER_CLASS training images, and of all classes the proxies (C, M, D), clipped."""
     manifest, embeddings, labels = training_embeddings(run, PER_CLASS)
     fold = run.spec.fold
     trained = labels.unique() if fold is None else batches.folds(manifest, run.spec.folds)[fold][0]

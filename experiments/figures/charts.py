@@ -151,8 +151,7 @@ def ablation(
     the published changes in black where they are known; our values.
 
     published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; of other data and networks. reference: a level that all curves
-    have; None: the panel of values alone. xscale: on "log" a level 0 is drawn on a linear piece left of the smallest
-    other.
+    have; None: the panel of values alone. xscale: on "log" a level 0 has a linear piece left of the others.
     """
     rows = tables.of_one_dataset(table, [metric])
     ours = _by_level(rows, x, names)
@@ -195,12 +194,11 @@ def ablation(
             marks += axes[0].plot(where, heights - points[reference], color="black", **look)  # type: ignore[index]
         if marks:
             axes[0].legend(marks, [f"published, {name}" for name in theirs])
-        compared = ""
+        axes[-1].set_xlabel(title_of_x)
         if reference is not None:
             axes[0].axhline(0, color="grey", linewidth=0.8, zorder=1)
-            compared = f"; changes are from {_said(x, reference, names)}"
+            axes[-1].set_xlabel(f"{title_of_x}; changes are from {_said(x, reference, names)}")
         ticks_at(axes[0], levels, 100 if x in SHARES else 1)
-        axes[-1].set_xlabel(f"{title_of_x}{compared}")
         if len(ours) > 1:
             legend(figure, axes[0])
     return described(figure, f"{level} of ours{' and published' * bool(theirs)} against {title_of_x}: {title}.")
@@ -222,8 +220,7 @@ def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, 
 
 
 def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
-    """Means of a (seeds, levels) frame, single seeds where these are few, and t intervals, so many points beside their
-    level."""
+    """Means of a (seeds, levels) frame, few seeds as rings, t intervals, so many points beside their level."""
     from matplotlib.transforms import ScaledTranslation
 
     if by_seed.shape[1] == 2:  # between two levels nothing is known

@@ -105,8 +105,7 @@ def field_offset(fields: Tensor, embeddings: Tensor, labels: Tensor) -> float:
 def best_fields(
     embeddings: Tensor, labels: Tensor, loss: Callable[..., Tensor], steps: int = 100, start: Tensor | None = None
 ) -> Tensor:
-    """Mean fields (C, D) that minimise loss(embeddings, labels, fields); start: fields to begin with, None: the class
-    means."""
+    """Mean fields (C, D) that minimise loss(embeddings, labels, fields), from `start`, None: from the class means."""
     fields = (class_means(embeddings, labels) if start is None else start.clone()).requires_grad_()
     optimizer = torch.optim.LBFGS([fields], max_iter=steps, line_search_fn="strong_wolfe")
 
@@ -122,8 +121,7 @@ def best_fields(
 
 def loss_pairs() -> dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]]:
     """{name: (loss(embeddings, labels, mean fields), loss(embeddings, labels))} as printed, Eq. 8 and Eq. 6 for MFCont,
-    Eq. 10 and Eq. 9 for MFCWMS at ALPHAS. Values differ by constants, those of a class with itself and of mean fields
-    among one another."""
+    Eq. 10 and Eq. 9 for MFCWMS at ALPHAS. Values differ by constants, of a class with itself and of fields."""
     contrastive = losses.mean_field_contrastive, losses.class_balanced_contrastive
     similarity = losses.mean_field_class_wise_multi_similarity, losses.class_wise_multi_similarity
     cases: dict[str, tuple[Any, dict[str, Any]]] = {"MFCont": (contrastive, MARGINS)}

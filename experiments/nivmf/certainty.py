@@ -142,8 +142,7 @@ def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
 
 
 def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
-    """Mean over images of Spearman's correlation of norm and strength; norms (levels, N), of equals the
-    earlier is the lower."""
+    """Mean over images of Spearman's correlation of strength and norm (levels, N); of equals the first is lower."""
     ranks, order = norms.numpy().argsort(axis=0, kind="stable").argsort(axis=0), np.argsort(np.argsort(strengths))
     deviations = order - order.mean()
     return float((deviations @ ranks).mean() / (deviations @ deviations))

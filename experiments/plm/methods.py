@@ -138,8 +138,7 @@ plm_study = functools.partial(
 
 
 def unlabelled_runs(names: Iterable[str], params: Any, **how: Any) -> list[RunSpec]:
-    """All seeds of some methods; `how`, as in `spec_of`, concerns those that train; of `algorithm_options` those that
-    differ."""
+    """All seeds of some methods; `how`, see `spec_of`, is of those that train; of `algorithm_options` what differs."""
     specs = []
     for method in pick(METHODS, names):
         fields: dict[str, Any] = {}

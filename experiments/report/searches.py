@@ -96,8 +96,7 @@ def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = 
     """The searches in their order, those that are not complete run side by side with one thread each.
 
     every: of `wanted`. jobs: how many at a time; None: one per core. again: anew also where they are complete.
-    ValueError: jobs below 1; a complete search of other conditions lies in the place of one; after the others have
-    ended, where one failed.
+    ValueError: jobs below 1; a search of other conditions lies in the place of one; one failed, once all have ended.
     """
     todo = {}
     for tuning in every:

@@ -110,8 +110,7 @@ def _is_of(line: Any, comparison: Any) -> bool:
 
 
 def _recorded(study: Study, saved: stored.Stored) -> tuple[Params, list[RunSpec], list[tuple[str, str] | None], Path]:
-    """The parameters of a table and its runs, on what each was trained if it is in results/, and in which file there,
-    whatever store this process has."""
+    """Parameters and runs of a table, on what each was trained if it is in results/, and in which file there."""
     file = repository_root() / "results" / saved.profile / "runs" / f"{study.name}.jsonl"
     with variables.unset("DMLREPRO_RECORD"):
         params = study.params_of(saved)

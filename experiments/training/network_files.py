@@ -35,8 +35,7 @@ class SavedNetwork(NamedTuple):
 
 
 def save(run: RunResult, path: Path) -> Path:
-    """Write the network of a finished run. ValueError: another ending than .safetensors; images neither cropped nor
-    square."""
+    """Write the network of a run. ValueError: another ending than .safetensors; images neither cropped nor square."""
     if path.suffix != ".safetensors":
         raise ValueError(f"the file of a network ends in .safetensors, got {path}")
     spec, manifest, network = run.spec, batches.load_dataset(run.spec), run.network()

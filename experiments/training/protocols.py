@@ -204,8 +204,7 @@ def _dimension(run: Any) -> int:
 
 
 def _mean_rows(models: list) -> list[dict]:
-    """Means over the models; `step` is the mean of the steps they were taken at, or each step of selection "every" that
-    all of them have."""
+    """Means over the models; `step` is the mean of theirs, or each step of selection "every" that all of them have."""
     values: dict[tuple, list[tuple[int, float]]] = {}
     for run in models:
         for row in run.rows:

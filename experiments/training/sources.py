@@ -25,8 +25,7 @@ EVERYTHING = (LIBRARY, PACKAGE)
 
 @functools.cache
 def bytes_hash(places: tuple[Path, ...]) -> str:
-    """Hex sha256 of the bytes of files and folders: local caches never serve what an edit has changed, be it a
-    comment."""
+    """Hex sha256 of the bytes of files and folders: local caches never serve what an edit, be it a comment, changed."""
     digest = hashlib.sha256()
     for path in files(places):
         digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

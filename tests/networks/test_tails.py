@@ -8,7 +8,9 @@ import torch
 from experiments.networks import backbones
 from experiments.networks.backbones import Tail, blocks, build
 
-NETWORKS = [*backbones.CATALOGUE]
+# built like another one of the catalogue, of other size or weights
+LIKE_OTHERS = ("resnet50", "vit_small_patch16_224.augreg_in21k", "vit_base_patch16_224.augreg_in21k")
+NETWORKS = [pytest.param(name, marks=[pytest.mark.slow] * (name in LIKE_OTHERS)) for name in backbones.CATALOGUE]
 
 
 def images_for(net):
