@@ -210,11 +210,10 @@ def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, 
     settings = [tables.DEFAULTS | setting for setting in named]
     others = [", ".join(_said(name, setting[name], names) for name in setting if name != x) for setting in named]
     rows = rows.assign(x=[setting.get(x) for setting in settings], others=others)
-    numeric = rows[[isinstance(setting.get(x), float) for setting in settings]]
+    numeric = rows[[isinstance(setting.get(x), float) for setting in settings]].set_index(["seed", "x"])
     check(len(numeric) > 0, f"x: no row has a numeric setting {x!r}, settings are {listed(rows['setting'])}")
-    frame = {"index": "seed", "columns": "x", "values": "value"}
     return [
-        (", ".join(filter(None, (CALLED.get(method, method), rest))), method, group.pivot(**frame))
+        (", ".join(filter(None, (CALLED.get(method, method), rest))), method, group["value"].unstack("x"))
         for (method, rest), group in numeric.groupby(["method", "others"], sort=False)
     ]
 

@@ -31,8 +31,8 @@ FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans", "WenQuanYi Zen Hei", "A
 @functools.cache
 def labels_of(paper: str) -> dict[str, str]:
     """Axis titles of metrics and settings by name: those of a paper before those of all."""
-    rows = rows_of("labels.csv")
-    return {row["name"]: row["label"] for owner in ("", paper) for row in rows if row["paper"] == owner}
+    rows = sorted(rows_of("labels.csv"), key=lambda row: row["paper"])  # those of all, "", come first
+    return {row["name"]: row["label"] for row in rows if row["paper"] in ("", paper)}
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class Names:
 
     def label(self, name: str) -> str:
         """A metric or setting as an axis title."""
-        plain_title = f"{name} (%)" if name.startswith("R@") else name.replace("_", " ")
-        return labels_of(self.paper).get(name, plain_title)
+        return labels_of(self.paper).get(name, f"{name} (%)" if name.startswith("R@") else name.replace("_", " "))
 
 
 PLAIN = Names()

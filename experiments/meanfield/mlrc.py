@@ -26,8 +26,11 @@ PAIRS = ("Cont", "MFCont", "CWMS", "MFCWMS")  # a loss on pairs and its mean fie
 
 def mlrc(params: Any) -> list[RunSpec]:
     """Tables 1 and 3 to 5: every method on every fold, its hyperparameters searched first where there are trials."""
-    specs = specs_of(params.methods, params, **_evaluations(params))
-    return expand_seeds(search_each(specs, METHODS, params), params)
+    return expand_seeds(search_each(before_search(params), METHODS, params), params)
+
+
+def before_search(params: Any) -> list[RunSpec]:
+    return specs_of(params.methods, params, **_evaluations(params))
 
 
 def nca(params: Any) -> list[RunSpec]:

@@ -172,6 +172,8 @@ def differences() -> list[str]:
     differing: dict[str, None] = {}
     for path, text in made().items():
         try:
+            if path.read_text(encoding="utf8") == text:
+                continue
             tables_of = [pd.read_csv(of, dtype=str, keep_default_na=False) for of in (io.StringIO(text), path)]
             now, there = (dict(list(table.groupby("claim_id", sort=False))) for table in tables_of)
         except (FileNotFoundError, ValueError, KeyError):  # it is missing or no table

@@ -33,8 +33,7 @@ def states() -> pd.DataFrame:
         for line in (line for line in records.lines(file) if "run" in line):
             state = "valid" if records.is_valid(line) else "outdated"
             rows.append((f"{file.parent.parent.name}/{file.stem}", records.kind_of(line), state))
-    counts = pd.DataFrame(rows, columns=["file", "kind", "state"]).value_counts().sort_index()
-    return counts.rename("runs").reset_index()
+    return pd.DataFrame(rows, columns=["file", "kind", "state"]).value_counts(sort=False).rename("runs").reset_index()
 
 
 def spec_of(line: Mapping) -> RunSpec:
