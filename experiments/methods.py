@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.checks import refuse_unknown
 from experiments.params import Params, merged, protocol_of, search_trials_of
 from experiments.profiles import benchmark_of

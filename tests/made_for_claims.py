@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from experiments.analysis.claims import FEATURES, START, ClaimTest, Part, named
+from experiments.analysis.claims import ClaimTest, Part, named
 from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.tables import Cell, Expression, settings_of
+from experiments.analysis.tables import FEATURES, START, Cell, Expression, settings_of
 
 SEEDS = 10
 RECALLS = ("R@1", "P@1", "RP", "MAP@R", "mAP@1000")

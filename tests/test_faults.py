@@ -45,8 +45,8 @@ def repository(tmp_path):
     """The repository with four short notebooks in place of those that train nothing, and no results."""
     for part in ("dmlrepro", "experiments", "workflow", "data/published"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("data/claims.csv", "data/frozen.json", "pyproject.toml"):
-        shutil.copy(ROOT / file, tmp_path / file)
+    for file in (*(ROOT / "data").glob("*.csv"), ROOT / "data" / "frozen.json", ROOT / "pyproject.toml"):
+        shutil.copy(file, tmp_path / file.relative_to(ROOT))
     for name in ("notebooks", "build/quick"):
         (tmp_path / name).mkdir(parents=True)
     for name, (fault, _) in FAULTS.items():

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import model_validator
 
 from experiments import papers
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.ccp import retrieval as ccp_retrieval
 from experiments.ccp.ablations import Alternating, course
 from experiments.ccp.methods import ALGORITHM, ccp_spec

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.analysis.statistics import BY_ROWS, MIN_SEEDS
-from experiments.analysis.tables import Cell, Expression
+from experiments.analysis.tables import START, Cell, Expression
 from experiments.files import repository_root
 
 # as data/claims.csv names what a claim is about; a part of one, as cub-subset, is that data set here
@@ -26,7 +26,6 @@ RETRIEVAL = ("R@", "P@1", "RP", "MAP@R", "mAP@")  # how metrics of retrieval beg
 # cases of five, which on the CUB subset are 1.4 points of R@1 and 0.6 of MAP@R; five would find 3.5.
 PLANNED = 10
 PLANNED_OF = {"mobilenet_v2": 5}  # at profile small it is trained whole, and a run takes twelve minutes of a core
-START = "random head"  # the method whose rows are the network that training begins with
 # Why a test is younger than the runs that it judges, `ClaimTest.revised`.
 OWN_CONTROL = "a control of ours decided"
 PROTOCOLS = "the sentence speaks of both protocols"
@@ -34,8 +33,6 @@ TUNED_VALUE = "the paper tunes what the test averaged"
 ON_A_GRID = "a measure on a grid has no t test"
 OTHER_DATA = "the sentence speaks of other data"
 NOT_TESTABLE = "not testable here"
-FEATURES = "untrained"  # the method whose rows are the features of the network as it is
-CALLED = {FEATURES: "features before training", START: "initial network"}  # in figures and tables for readers
 
 
 @dataclass(frozen=True)

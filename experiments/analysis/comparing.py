@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from experiments.analysis import tables
-from experiments.analysis.claims import FEATURES, PLANNED_OF, RETRIEVAL, START, ClaimTest, Part
+from experiments.analysis.claims import PLANNED_OF, RETRIEVAL, ClaimTest, Part
 from experiments.analysis.statistics import CONTRADICTED, KINDS, LEVEL, MIN_SEEDS, OPEN, SUPPORTED, t_interval
-from experiments.analysis.tables import Cell, Expression, MissingRows
+from experiments.analysis.tables import FEATURES, START, Cell, Expression, MissingRows
 
 # (method, setting, seed) -> (device, numerics fingerprint) of the lines of its runs, of which folds have several
 Environments = Mapping[tuple[str, str, int], Collection[tuple[str, str]]]

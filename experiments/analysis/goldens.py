@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.analysis.claims import START
 from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.results import in_percent
+from experiments.analysis.tables import START
 from experiments.files import repository_root
 
 METRICS = ("R@1", "MAP@R", "W2", "W2/delta")  # what a golden file keeps; all of a table that has none of them

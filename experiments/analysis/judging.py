@@ -18,10 +18,11 @@ import numpy as np
 import pandas as pd
 
 from experiments.analysis import claims, comparing, tables
-from experiments.analysis.claims import FEATURES, START, ClaimTest
+from experiments.analysis.claims import ClaimTest
 from experiments.analysis.comparing import ClaimResult, Comparison, Environments, Reason, compared_everywhere
 from experiments.analysis.statistics import CONTRADICTED, EQUIVALENT, LEVEL, OPEN, SUPPORTED, detectable_effect, holm
 from experiments.analysis.summaries import Judged
+from experiments.analysis.tables import FEATURES, START
 
 
 class Verdict(StrEnum):

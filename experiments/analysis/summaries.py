@@ -12,10 +12,9 @@ from typing import Any
 import pandas as pd
 
 from experiments.analysis import claims, tables
-from experiments.analysis.claims import CALLED
 from experiments.analysis.comparing import Comparison
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
-from experiments.analysis.tables import Expression, chosen
+from experiments.analysis.tables import CALLED, Expression, chosen
 from experiments.files import repository_root
 
 GLOSSARY = (
@@ -71,7 +70,7 @@ def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence
     mean.columns = [f"ours {ours['dataset'].iloc[0]} {metric}" for metric in mean.columns]
     order = list(mean.index) + [method for method in published_part.index if method not in mean.index]
     beside = mean.join(published_part, how="outer").reindex(order)
-    return readable(beside, {name: decimals(beside[name].dropna()) for name in beside})
+    return readable(beside, {name: decimals(beside[name].dropna()) for name in beside}).rename(index=CALLED)
 
 
 def recalls(table: pd.DataFrame) -> list[str]:

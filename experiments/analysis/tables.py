@@ -27,6 +27,9 @@ HITS = [*CONTEXT, "method", "setting", "seed", "class_id", "hits", "queries"]  #
 Value = float | tuple[float, float] | str  # of a setting; of a range, the lowest and the highest
 DEFAULTS: dict[str, Value] = {"label_noise": 0.0, "retrieval": "cosine"}  # what a row that names no other one has
 SYNTHETIC = "synthetic"  # the dataset of a study without images
+FEATURES = "untrained"  # the method whose rows are the features of the network as it is
+START = "random head"  # the method whose rows are the network that training begins with
+CALLED = {FEATURES: "features before training", START: "initial network"}  # by readers
 CURVE = "curve"  # the setting of a run that repeats another and keeps its evaluations, for a figure alone
 
 # (method, metric) -> level -> seed -> value; a value may be an array, one number per resampling of the classes
@@ -98,7 +101,7 @@ class Cell:
     @property
     def said(self) -> str:
         """For people: "PFML at delta = 0.1 to 0.3, M = 8"."""
-        return " at ".join(filter(None, (self.method, self.setting_said)))
+        return " at ".join(filter(None, (CALLED.get(self.method, self.method), self.setting_said)))
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:

@@ -17,8 +17,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from experiments.analysis import stored, tables
-from experiments.analysis.claims import CALLED, FEATURES, START
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
+from experiments.analysis.tables import CALLED, FEATURES, START
 from experiments.figures import style
 from experiments.figures.style import PLAIN, Names, check, described, legend, listed, number, panels, plain, ticks_at
 

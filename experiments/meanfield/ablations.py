@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from dmlrepro.losses import baselines
 from experiments.analysis import results
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.meanfield.conventional import curve_options, curves_of
 from experiments.meanfield.magnet import best_fields, field_offset
 from experiments.meanfield.methods import PROFILES, SHARPNESS, every_run, meanfield_study

@@ -119,7 +119,7 @@ Conventional = meanfield_study(
     measures=curves_of,
     profiles={
         "*": {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS"), "repetitions": 5},
-        "quick": {"steps": 0, "epochs": 2, "growth_sizes": (4000, 4800), "repetitions": 1},
+        "quick": {"steps": 0, "epochs": 2, "growth_sizes": (4000, 6000), "repetitions": 2},
         # all methods are at their best before the twelfth epoch; notebook 31 has the losses of pairs
         "small": {"steps": 0, "epochs": 12, "growth_sizes": (4000, 5600, 8000)},
         "paper": {"growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},

@@ -13,7 +13,7 @@ from torch import Tensor
 from dmlrepro import metrics
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.retrieval import MEASURES
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.methods import pick, runs_of
 from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import Count, Whole, parameters

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from experiments.analysis import results
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.methods import expand_seeds, pick, runs_of, search_each, spec_of
 from experiments.params import Whole, parameters
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from experiments import studies
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, PROXIES, Method, Setting, expand_seeds, pick, spec_of
 from experiments.params import Count, Number, Positive

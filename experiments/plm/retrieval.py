@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 
 from dmlrepro.losses.piecewise_linear import distances, pieces_and_similarity
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.figures.style import described, legend, panels
 from experiments.methods import spec_of
 from experiments.params import Count, parameters

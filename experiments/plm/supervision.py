@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
-from experiments.analysis import claims, results, statistics
+from experiments.analysis import results, statistics, tables
 from experiments.params import Count, Number, Whole, parameters
 from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
@@ -104,7 +104,7 @@ Supervision = plm_study(
         dim=(Whole, PUBLISHED["loss.dim"].value),
         quality=(Number, PUBLISHED["loss.quality"].value),
     ),
-    lambda params: [run for run in unlabelled_runs(["untrained"], params) if run.method != claims.START],
+    lambda params: [run for run in unlabelled_runs(["untrained"], params) if run.method != tables.START],
     supervision_table,
     ways_of,
     profiles={"quick": {"images": 1200}, "small": {"images": 3000}, "paper": {"images": 6000}},

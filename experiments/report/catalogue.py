@@ -1,8 +1,7 @@
 """Which studies there are, and which claims are tested: found by looking into the packages of the papers.
 
 Their modules, and those of experiments.across, state a `Study` per notebook. A new paper is a package with methods.py
-(its records with their colours, labels and printed names), claims.py (TESTS, the tests of its claims by claim id) and a
-module per study.
+(its records with their colours), claims.py (TESTS, the tests of its claims by claim id) and a module per study.
 """
 
 import difflib

@@ -138,7 +138,7 @@ def leaderboard_tables() -> str:
             values = (row[metric] for metric in METRICS)
             scores = (summaries.with_interval(of, summaries.decimals(of), "±") if of else "" for of in values)
             trials, links = "" if row["untrained"] else row["trials"] or "none", map(_link, row["notebooks"][:2])
-            name = claims.CALLED.get(row["method"], row["method"])
+            name = tables.CALLED.get(row["method"], row["method"])
             rows.append((cell(name), *scores, len(row["R@1"]), trials, ", ".join(links)))
         sections.append(f"## {title[:1].upper()}{title[1:]}\n\n{table(head, rows)}")
     return "\n\n".join(sections)

@@ -28,9 +28,9 @@ def text(study: Study, params: Params) -> str:
     lines += ["", "all trained methods", ROW.format(*HEAD), *shared]
     for title, rows in tables.items():
         lines += ["", title, *(row for row in rows if row not in shared)]
-    if params.profile == "paper" and runs:
-        own = [row for row in claims.rows_of("deviations.csv") if row["paper"] == study.paper]
-        told = [f"  - {row['deviation']}" for row in own if row["notebook"] in ("", study.name)]
+    own = [row for row in claims.rows_of("deviations.csv") if row["paper"] == study.paper]
+    told = [f"  - {row['deviation']}" for row in own if row["notebook"] in ("", study.name)]
+    if params.profile == "paper" and runs and told:
         lines += ["", "what differs from the print", *told]
     return "\n".join(map(str.rstrip, lines))
 

@@ -33,8 +33,9 @@ def bytes_hash(places: tuple[Path, ...]) -> str:
 
 
 def files(places: Iterable[Path]) -> list[Path]:
-    """The Python files of some files and folders, each once."""
-    return sorted({path for place in places for path in (place.rglob("*.py") if place.is_dir() else [place])})
+    """The Python files of some files and folders, and the JSON files that they read, each once."""
+    found = (path for place in places for path in (place.rglob("*") if place.is_dir() else [place]))
+    return sorted({path for path in found if path.suffix in (".py", ".json")})
 
 
 def of_notebook(notebook: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from tiny import ANCHORS
 from experiments.across import your_loss
 from experiments.across.your_loss import METRIC, YourLoss, YourLossParams
 from experiments.analysis import results
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.methods import spec_of
 from experiments.pfml.methods import METHODS
 from experiments.pfml.retrieval import Retrieval

@@ -8,10 +8,11 @@ import pytest
 from made_for_claims import hits_of, rows, spread
 
 from experiments.analysis import claims, judging
-from experiments.analysis.claims import FEATURES, START, ClaimTest, control, flat, higher, lower, rising
+from experiments.analysis.claims import ClaimTest, control, flat, higher, lower, rising
 from experiments.analysis.comparing import ClaimResult, Comparison, Reason
 from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import detectable_effect, equivalence, noninferiority, rank, superiority
+from experiments.analysis.tables import FEATURES, START
 from experiments.report import catalogue
 
 TESTS = catalogue.claims()

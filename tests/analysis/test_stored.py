@@ -4,8 +4,9 @@ import pandas as pd
 from made_for_claims import rows
 
 from experiments.analysis import results, saving, stored, summaries
-from experiments.analysis.claims import START, ClaimTest, higher
+from experiments.analysis.claims import ClaimTest, higher
 from experiments.analysis.saving import seal
+from experiments.analysis.tables import START
 
 VALUES = {  # (method, setting) -> R@1 by seed
     ("A", ""): [70.0, 71.0, 72.0, 73.0, 74.0],

@@ -108,6 +108,11 @@ def test_a_method_has_the_same_colour_in_every_figure():
     assert dot_colors(few).items() <= dot_colors(many).items()
     assert dot_colors(few)["PFML"] == NAMES.colors["PFML"].lower()
     plain = Names()
+    assert (plain.label("alpha"), NAMES.label("alpha"), NAMES.label("MAP@R")) == (
+        "alpha",
+        "decay exponent α",
+        "MAP@R (%)",
+    )
     assert plain.color("a new loss") == plain.color("a new loss") == NAMES.color("a new loss") in style.PALETTE
 
 

@@ -9,7 +9,7 @@ from example_tables import table as of_values
 from dmlrepro import retrieval, samplers
 from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_linear, potential_field
 from experiments.analysis import goldens, results
-from experiments.analysis.claims import START
+from experiments.analysis.tables import START
 from experiments.report import catalogue
 from experiments.training import loop, protocols
 from experiments.training.algorithms import chance_constrained as ccp

@@ -33,8 +33,8 @@ executions:
 def copy(tmp_path):
     for part in ("dmlrepro", "experiments", "notebooks", "workflow", "data/published"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("data/claims.csv", "pyproject.toml"):
-        shutil.copy(ROOT / file, tmp_path / file)
+    for file in (*(ROOT / "data").glob("*.csv"), ROOT / "pyproject.toml"):
+        shutil.copy(file, tmp_path / file.relative_to(ROOT))
     (tmp_path / "results").mkdir()
     (tmp_path / "grid.yaml").write_text(GRID)
     write_cub(tmp_path / "images", dict.fromkeys((1, 2, 3, 4, 101, 102, 103), 8))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -363,8 +364,10 @@ def test_a_check_refuses_what_trains_something_else(faster, differ, finished, ma
 
 
 def test_digests_on_record_are_committed_and_hold_for_the_folder_of_data_that_they_were_made_of(monkeypatch, tmp_path):
-    ignored = subprocess.run(["git", "check-ignore", "-q", "data/digests.json"], cwd=repository_root())
-    assert ignored.returncode == 1
+    sources = "".join(path.read_text(encoding="utf8") for path in (repository_root() / "experiments").rglob("*.py"))
+    tables = {f"data/{name}" for name in re.findall(r'rows_of\("([\w.]+)"\)', sources)} | {"data/digests.json"}
+    ignored = subprocess.run(["git", "check-ignore", *tables], cwd=repository_root(), capture_output=True, text=True)
+    assert ignored.stdout == "" and len(tables) > 5
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     assert keys.digest_of_data("cub-subset", 0.0, 0, None).startswith("cub-subset:19403bee")
     with pytest.raises(FileNotFoundError):
