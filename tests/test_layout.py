@@ -20,7 +20,8 @@ PAPERS = tuple(papers.packages())
 # From the top down. A file imports from its own folder and from lower floors; of what the papers share, of the single
 # files of experiments and of those of the library, from other files there.
 SHARED = tuple(
-    f"experiments.{name}" for name in ("papers", "study", "studies", "methods", "params", "timing", "profiles")
+    f"experiments.{name}"
+    for name in ("papers", "study", "studies", "methods", "params", "naming", "timing", "profiles")
 )
 SINGLE = tuple(name for name, path in FILES.items() if path.parent == ROOT / "experiments" and name not in SHARED)
 LOWEST = tuple(name for name in FILES if name.startswith("dmlrepro.") and name.count(".") == 1)

@@ -45,7 +45,7 @@ def test_published_numbers_are_found_and_what_validation_chose_stands_beside_the
     assert list(tables.chosen(pd.concat([table, measured]))["metric"])[-1] == "spread"  # it has no other selection
     beside = summaries.beside_published(table, summaries.published("pfml", "Table 1", metric="R@1"), ["R@1", "R@2"])
     ours = beside["ours glyphs R@1"]
-    assert dict(ours[ours != ""]) == {"PFML": 60.0, "untrained": 20.0}
+    assert dict(ours[ours != ""]) == {"PFML": 60.0, "features before training": 20.0}
     assert not [name for name in beside if "R@2" in name]  # SOP and In-Shop have other ranks
     with pytest.raises(ValueError, match=r"the table has none of R@2; it has \['R@1', 'R@10', 'R@100'\]"):
         summaries.beside_published(table, summaries.published("pfml", "Table 1", metric="R@1"), ["R@2"])
