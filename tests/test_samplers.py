@@ -114,6 +114,7 @@ def test_a_data_loader_takes_the_batches_in_every_epoch(options):
         (lambda g: neighbour_groups(GROUPS[0], 6, 1, g), r"neighbours must be .*\(N, k\), .* got .* of shape \(3,\)"),
         (lambda g: neighbour_groups(GROUPS.float(), 6, 1, g), "neighbours must be integers"),
         (lambda g: neighbour_groups(GROUPS + 99, 6, 1, g), r"neighbours must be rows of the \d+ items, .* found \d+"),
+        (lambda g: neighbour_groups(GROUPS - 1, 6, 1, g), r"neighbours must be rows of the \d+ items, .* found -1"),
         (lambda g: neighbour_groups(GROUPS, 3 * len(GROUPS) + 3, 1, g), r"has more than the \d+ groups of 3"),
         (lambda g: shuffled(5, 6, 1, g), "batch_size 6 exceeds the 5 items"),
         (lambda g: neighbour_groups(GROUPS, 7, 1, g), "batch_size 7 must be a multiple of the 3 neighbours"),

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_for_claims import hits_of, rows, spread
+from scipy import special
 
 from experiments.analysis import claims, judging
 from experiments.analysis.claims import ClaimTest, control, flat, higher, lower, rising
@@ -43,6 +44,12 @@ def pfml_against_cpml(difference, sd=0.3, start=10.0, **context):
     base = spread(70, sd=2.0, seed=1)
     cells = rows("CPML", base, **context), rows("PFML", base + spread(difference, sd=sd), **context)
     return table(*cells, start=start, **context)
+
+
+def test_the_interval_of_an_equivalence_is_that_of_two_one_sided_tests():
+    found = line(pfml_against_cpml(0.1, sd=0.5), flat("PFML", "CPML", within=1.0))
+    half = special.stdtrit(found.seeds - 1, 0.95) * 0.5 / math.sqrt(found.seeds)
+    assert (found.low, found.high) == pytest.approx((0.1 - half, 0.1 + half)) and found.interval == "90 %"
 
 
 @pytest.mark.parametrize(
