@@ -97,3 +97,13 @@ def test_percentages_end_at_a_hundred_and_other_measures_do_not():
     for value, message in ((100.5, "percentages"), (-0.5, "percentages"), (float("nan"), "finite")):
         with pytest.raises(ValueError, match=message):
             results.validate(table(50.0).assign(value=value))
+
+
+def test_a_measurement_at_two_steps_is_one_twice_unless_every_evaluation_is_kept():
+    for selection, steps in (("every", (1, 2)), ("last", (1, 2)), ("every", (1, 1))):
+        rows = pd.concat([table(50.0).assign(selection=selection, step=step) for step in steps])
+        if (selection, steps) == ("every", (1, 2)):
+            results.validate(rows)
+            continue
+        with pytest.raises(ValueError, match="the same measurement twice"):
+            results.validate(rows)

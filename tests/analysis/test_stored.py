@@ -32,7 +32,8 @@ def write(root, frame, stem="99_some", **parameters):
     path = root / frame["profile"].iloc[0] / f"{stem}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(saving.to_csv(frame), encoding="utf8")
-    seal(path, {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU"})
+    made = [{"device": "CPU", "rounding": rounding} for rounding in parameters.pop("roundings", "a")]
+    seal(path, {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU", "runs": made})
 
 
 def test_tables_are_found_with_their_label_and_those_that_carry_more_come_first(tmp_path):
@@ -45,6 +46,15 @@ def test_tables_are_found_with_their_label_and_those_that_carry_more_come_first(
         "birds, conv4, 4 epochs, 1 seed, lr=0.1 (small, a direction only)",
         "birds, conv4, 1 step, 2 seeds (quick, a direction only)",
     ]
+
+
+def test_a_table_of_runs_that_round_differently_is_mixed(tmp_path):
+    write(tmp_path, table(), roundings="ab")
+    write(tmp_path, table(), "99_some--lr=0.1", roundings="aa")
+    assert {saved.stem: saved.mixed for saved in stored.stored("99_some", tmp_path)} == {
+        "99_some": True,
+        "99_some--lr=0.1": False,
+    }
 
 
 def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tmp_path):

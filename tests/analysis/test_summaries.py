@@ -27,6 +27,10 @@ def test_a_pivot_shows_students_interval_of_what_the_validation_classes_chose():
     assert (shown["P@1"] == "").all()
 
 
+def test_what_exceeds_two_is_a_percentage_and_has_one_decimal():
+    assert [summaries.decimals([value, 0.1]) for value in (2.0, -2.0, 2.01, -2.01)] == [3, 3, 1, 1]
+
+
 def test_a_readable_table_is_rounded_and_empty_where_nothing_is_known():
     table = pd.DataFrame({"ours": [1.26, np.nan], "count": [3, 4]})
     shown = summaries.readable(table, 1)
