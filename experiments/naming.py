@@ -1,14 +1,14 @@
 """Names of results files: a notebook and what was changed of its parameters. Nothing here needs torch."""
 
 import hashlib
-import typing
 from collections.abc import Mapping
 from pathlib import PurePath
+from typing import Any
 
 from experiments.datasets.manifests import is_own
 
 
-def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
+def stem_of(notebook: str, changes: Mapping[str, Any]) -> str:
     """A file's stem that names a notebook and its changed parameters: "10_pfml_retrieval--seeds=5,steps=600"; the end
     is a digest where it would exceed the 255 bytes that file systems allow."""
     changed = ",".join(f"{name}={word(value)}" for name, value in sorted(changes.items()))
@@ -18,7 +18,7 @@ def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
     return f"{stem.encode()[:180].decode(errors='ignore')}~{hashlib.sha256(stem.encode()).hexdigest()[:16]}"
 
 
-def word(value: typing.Any) -> str:
+def word(value: Any) -> str:
     """A value as a part of a file name; of a path only the last component is legible, a digest stands for the rest."""
     if isinstance(value, str) and is_own(value):
         digest = hashlib.sha256(value.encode()).hexdigest()[:8]

@@ -208,7 +208,7 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
 
     On a data set the line decides that is run, whose protocol is the stated one, whose network was trained nearest to
     the paper's regime (`regime`: whole, its last blocks, a head alone), whose methods had an equal tuning budget, which
-    trained for longest (`budget`, in steps), of most seeds; never for its verdict. Profile quick decides no images.
+    trained for longest (`budget`, in steps), of most seeds; never for its verdict. Quick decides nothing on images.
     """
 
     def place(claim_id: str, dataset: str) -> int:

@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Value] = {"label_noise": 0.0, "retrieval": "cosine"}  # what
 SYNTHETIC = "synthetic"  # the dataset of a study without images
 FEATURES = "untrained"  # the method whose rows are the features of the network as it is
 START = "random head"  # the method whose rows are the network that training begins with
-CALLED = {FEATURES: "features before training", START: "initial network"}  # by readers
+CALLED = {FEATURES: "features before training", START: "initial network"}  # what readers see instead
 CURVE = "curve"  # the setting of a run that repeats another and keeps its evaluations, for a figure alone
 
 # (method, metric) -> level -> seed -> value; a value may be an array, one number per resampling of the classes

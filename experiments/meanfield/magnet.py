@@ -121,7 +121,7 @@ def best_fields(
 
 def loss_pairs() -> dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]]:
     """{name: (loss(embeddings, labels, mean fields), loss(embeddings, labels))} as printed, Eq. 8 and Eq. 6 for MFCont,
-    Eq. 10 and Eq. 9 for MFCWMS at ALPHAS. Values differ by constants, of a class with itself and of fields."""
+    Eq. 10 and Eq. 9 for MFCWMS at ALPHAS. Values differ by constants, of a class with itself and among fields."""
     contrastive = losses.mean_field_contrastive, losses.class_balanced_contrastive
     similarity = losses.mean_field_class_wise_multi_similarity, losses.class_wise_multi_similarity
     cases: dict[str, tuple[Any, dict[str, Any]]] = {"MFCont": (contrastive, MARGINS)}
