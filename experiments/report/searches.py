@@ -101,12 +101,13 @@ def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = 
     todo = {}
     for tuning in every:
         path, here = tuning["path"], tuning["about"]["conditions"]
-        if again or not path.exists():
-            todo[str(path)] = functools.partial(search.search, **tuning, again=again)
-        elif differs := sorted(name for name, value in here.items() if search.read(path)["conditions"][name] != value):
+        known = search.read(path) if path.exists() and not again else {"conditions": here, "trials": []}
+        if differs := sorted(name for name, value in here.items() if known["conditions"][name] != value):
             raise ValueError(
                 f"{path} was made with another {' and '.join(differs)}; ask for that, or `--again` replaces it"
             )
+        if len(known["trials"]) < tuning.get("trials", search.TRIALS):
+            todo[str(path)] = functools.partial(search.search, **tuning, again=again)
     workers = scheduling.workers_for(jobs, len(todo))
     parallel, alone = (todo, {}) if workers > 1 else ({}, todo)
     report = progress.reporter("searches done", len(todo))

@@ -78,7 +78,8 @@ def search(
     about: Mapping[str, Any] | None = None,
     again: bool = False,
 ) -> Search:
-    """The search in a file: found there, unless `again`, or made now; ValueError for a file that was edited or damaged.
+    """The search in a file: found there, unless `again`, or made now. One of fewer trials is continued: these have then
+    what made them as "made". ValueError: the file was edited or damaged, or is of another first trial or grid.
 
     Args:
         spec: trial 0; what is varied are its `ranges`, see `applied`.
@@ -91,11 +92,12 @@ def search(
     Returns what the file holds: of each of the "trials" its "options", "scores" (fractions, a fold each, 0 where it
     diverged) and all "metrics"; "found", see `_found`; "begun", what trial 0 depends on but the machine."""
     with locked(path):  # of two processes that search for one file the second waits, and finds it there
-        if path.exists() and not again:
-            return read(path)
+        known = read(path) if path.exists() and not again else {"trials": []}
+        if len(known["trials"]) >= trials:
+            return known
         judged, given = models(spec), [standing(spec, ranges), *grid]
         first = len(judged) if finalists is None else 1
-        tried: list[dict[str, Any]] = []
+        tried: list[dict[str, Any]] = [{"made": known["made"]} | trial for trial in known["trials"]]
         what = keys.identity_of(judged[0])["what"]
         version = records.versions(records.kind_of(what))["version"]
         begun = {
@@ -106,6 +108,9 @@ def search(
             "begun": {name: what[name] for name in ("spec", "data", "weights")} | {"version": version},
             "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
         }
+        same = all(trial["options"] == options for trial, options in zip(tried, given))
+        if tried and not (same and records.digest(known["begun"]) == records.digest(begun["begun"])):
+            raise ValueError(f"{path} begins with other trials or another code; `--again` replaces it")
 
         def score(trial: dict[str, Any], folds: slice) -> None:
             metrics = validation_metrics(models(applied(spec, trial["options"], fixed))[folds])
@@ -114,7 +119,7 @@ def search(
                 scores = [value for name, value in each.items() if name.partition(" at ")[0] == metric]
                 trial["scores"].append(max(scores, default=0.0))  # one that diverged has none
 
-        for number in range(trials):
+        for number in range(len(tried), trials):
             options = dict(given[number]) if number < len(given) else _proposal(tried, ranges)
             tried.append({"options": options, "scores": [], "metrics": []})
             score(tried[-1], slice(first))

@@ -154,6 +154,25 @@ def test_fused_batchnorm_is_the_same_function_with_the_same_gradients(monkeypatc
         plain(images)
 
 
+@pytest.mark.parametrize("side", [8, 9])
+def test_in_bfloat16_on_a_cpu_strided_depthwise_convolutions_have_the_same_gradients(side):
+    chain = nn.Sequential(nn.Conv2d(6, 6, 3, stride=2, padding=1, groups=6, bias=False), nn.BatchNorm2d(6)).eval()
+    chain[1].running_var.uniform_(0.5, 1.5)
+    maps, of_maps, of_weights = torch.randn(4, 6, side, side), [], []
+    for fused in (False, True):
+        if fused:
+            fuse_batchnorm(chain)
+        asked = maps.bfloat16().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            chain(asked).square().sum().backward()
+        of_maps.append(asked.grad)
+        of_weights.append([weight.grad for weight in chain.parameters()])
+        chain.zero_grad()
+    assert "StridedDepthwise" in type(chain[0](maps.bfloat16()).grad_fn).__name__
+    torch.testing.assert_close(*of_maps, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(*of_weights, rtol=0.05, atol=0.05)
+
+
 @pytest.fixture
 def weights_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))

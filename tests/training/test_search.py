@@ -68,6 +68,18 @@ def test_rates_that_are_given_are_tried_in_their_order_and_judged_by_the_metric_
     assert [trial["options"] for trial in record["trials"]] == [{"lr": TINY.lr}, *rates] and len(scored) == 3
     assert [trial["scores"] for trial in record["trials"]] == [[each["R@1"]] for each in quality(scored)]
     assert record["found"]["options"] == {"lr": 2e-4} and record["metric"] == "R@1"
+    more = how | {"grid": [*rates, {"lr": 1e-4}], "trials": 4}
+    continued = search.search(spec, ranges, tmp_path / "rates.json", **more)
+    assert len(scored) == 4, "a trial is not made again when a search goes on"
+    made = [trial.pop("made", None) for trial in continued["trials"]]
+    assert continued["trials"][:3] == record["trials"] and made == [record["made"]] * 3 + [None]
+    for other in ({"grid": [{"lr": 1e-4}] * 4}, {"spec": spec.replace(steps=5)}):
+        with pytest.raises(
+            ValueError, match=r"rates\.json begins with other trials or another code; `--again` replaces"
+        ):
+            search.search(
+                **({"spec": spec, "ranges": ranges, "path": tmp_path / "rates.json"} | more | other | {"trials": 5})
+            )
 
 
 CURVES = {1e-3: (0.5, 0.9, 0.6), 4e-3: (0.8, 0.7, 0.7), 2e-4: (0.1, 0.2, 0.95)}
