@@ -108,9 +108,11 @@ def search(
             "begun": {name: what[name] for name in ("spec", "data", "weights")} | {"version": version},
             "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
         }
-        same = all(trial["options"] == options for trial, options in zip(tried, given))
-        if tried and not (same and records.digest(known["begun"]) == records.digest(begun["begun"])):
-            raise ValueError(f"{path} begins with other trials or another code; `--again` replaces it")
+        if tried:
+            its_spec = {name: value for name, value in known["begun"]["spec"].items() if name != "threads"}
+            same = records.digest(known["begun"] | {"spec": its_spec}) == records.digest(begun["begun"])
+            if not same or any(trial["options"] != options for trial, options in zip(tried, given)):
+                raise ValueError(f"{path} begins with other trials or another code; `--again` replaces it")
 
         def score(trial: dict[str, Any], folds: slice) -> None:
             metrics = validation_metrics(models(applied(spec, trial["options"], fixed))[folds])
