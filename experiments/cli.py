@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError as error:
         with contextlib.suppress(BrokenPipeError):
-            sys.stdout.flush()
+            print(flush=True)  # an empty line: does anybody read it?
             print(f"dmlrepro: {error}", file=sys.stderr)  # another pipe broke, as that of a worker
             return 2
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who reads has read enough, as `head`

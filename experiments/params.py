@@ -72,7 +72,6 @@ class Params(BaseModel):
         costs a third of what it costs in training. The patience of a protocol counts evaluations.
     precision: "float32", or "bfloat16" for autocast in training, on GPUs or on CPUs with AMX; on other CPUs it does not
         pay. Published scores are always those of float32.
-    torch_compile: True compiles the network.
     """
 
     model_config = STRICT
@@ -96,7 +95,6 @@ class Params(BaseModel):
     threads: Whole
     eval_every_epochs: Number = 0.0
     precision: str = "float32"
-    torch_compile: bool = False
     # where resolved parameters come from
     notebook: str = _hidden("")
     paper: str = _hidden("")
@@ -149,14 +147,14 @@ class Params(BaseModel):
         as_given = ("dataset", "backbone", "embedding_size", "original_images", "batch_size", "lr", "precision")
         or_none = ("image_size", "test_resize", "steps", "epochs", "threads")
         fields = {name: getattr(self, name) for name in as_given} | {n: getattr(self, n) or None for n in or_none}
-        fields |= {"weights": None if self.weights == "none" else self.weights, "compile": self.torch_compile}
+        fields |= {"weights": None if self.weights == "none" else self.weights}
         interval = {"eval_every": None, "eval_every_epochs": self.eval_every_epochs} if self.eval_every_epochs else {}
         return fields | dict(self.fixed) | interval
 
     def conditions(self) -> dict[str, Any]:
         """What the search of a method belongs to beside the method: the data, the network, what of it is trained, the
         batch and the budget. What is searched, and what no number depends on, has no part."""
-        left_out = ("lr", "head_lr", "threads", "eval_every", "eval_every_epochs", "compile")
+        left_out = ("lr", "head_lr", "threads", "eval_every", "eval_every_epochs")
         decided = {name: value for name, value in self.spec_options().items() if name not in left_out}
         decided |= {name: value or None for name, value in self.search_budget().items()}
         further = ("train_from", "samples_per_class", "warmup_epochs")

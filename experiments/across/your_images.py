@@ -99,17 +99,13 @@ def your_images(params: YourImagesParams) -> list[RunSpec]:
     specs = []
     for seed in range(params.seeds):
         held_out = {"fold": seed % folds, "folds": folds}
-        specs += [_without_training(name, params, seed, **held_out) for name in UNTRAINED]
+        for name, start in UNTRAINED.items():
+            head = {"embedding_size": params.embedding_size, "head_start": start, "train_from": "head"} if start else {}
+            specs.append(spec_of(offered()["untrained"], params, seed, **held_out | head).replace(method=name))
         for method in losses:
             tried = [_trained(method, name, params, seed, **held_out) for name in params.attempts]
             specs += {spec.setting: spec for spec in tried}.values()  # without a tail some attempts are the same
     return specs
-
-
-def _without_training(name: str, params: YourImagesParams, seed: int, **changes: Any) -> RunSpec:
-    if start := UNTRAINED[name]:
-        changes |= {"embedding_size": params.embedding_size, "head_start": start, "train_from": "head"}
-    return spec_of(offered()["untrained"], params, seed, **changes).replace(method=name)
 
 
 def _trained(method: Method, attempt: str, params: YourImagesParams, seed: int, **changes: Any) -> RunSpec:

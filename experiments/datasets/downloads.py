@@ -5,6 +5,7 @@ that exists is overwritten. Archives that were put by hand where an error says a
 """
 
 import http.client
+import json
 import shutil
 import socket
 import tarfile
@@ -48,22 +49,6 @@ SOURCES = {
     "sop": [Source("Stanford_Online_Products.zip", _SOP, "7f73d41a2f44250d4779881525aea32e", True)],
     "inshop": [Source("InShop/Img/img.zip", unpacks=True), Source("InShop/Eval/list_eval_partition.txt")],
 }
-BY_HAND = {  # each ends in the same command again
-    "cars": """\
-The authors' servers have not answered since 2023. Either of two copies will do; both have the same 16,185 images:
-a) https://www.kaggle.com/api/v1/datasets/download/jutrera/stanford-car-dataset-by-classes-folder, unzipped into
-   {root}/Cars196/, so that names.csv, anno_train.csv, anno_test.csv and car_data/ lie there.
-b) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.""",
-    "mnist": "Put {train,t10k}-{images-idx3,labels-idx1}-ubyte, unpacked, into {root}/MNIST/raw/.",
-    "sop": """\
-Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
-https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB) and put it there:
-{root}/""",
-    "inshop": """\
-Open https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html, agree to the terms (research only), and
-follow the link to "In-shop Clothes Retrieval Benchmark". Put Img/img.zip (the 256 x 256 images, not img_highres.zip)
-into {root}/InShop/Img/ and Eval/list_eval_partition.txt into {root}/InShop/Eval/.""",
-}
 
 
 def fetch(name: str) -> None:
@@ -94,7 +79,8 @@ def fetch(name: str) -> None:
             MNIST(root, download=True)
     except (OSError, RuntimeError) as error:  # the latter by torchvision
         missing = [f"Download {' or '.join(source.urls)} to {root / source.file}." for source in SOURCES[name]]
-        steps = BY_HAND.get(name, "\n".join(missing)).replace("{root}", str(root))
+        by_hand = json.loads(Path(__file__).with_name("by_hand.json").read_text(encoding="utf8"))
+        steps = "\n".join(by_hand.get(name, missing)).replace("{root}", str(root))
         again = "Then run this command again: it verifies, unpacks and counts what is there."
         raise OSError(f"{error}\nIf it stays so, by hand:\n{steps}\n{again}") from error
     print(manifests.check(name))

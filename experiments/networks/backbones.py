@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_weight
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -268,12 +267,10 @@ def _convolve_and_normalise(convolution: nn.Conv2d, norm: Any, maps: Tensor) -> 
     bias = norm.bias - norm.running_mean * scale
     bias = bias if convolution.bias is None else bias + convolution.bias * scale
     weight, form = convolution.weight * scale.view(-1, 1, 1, 1), (convolution.stride, convolution.kernel_size)
-    if form == ((2, 2), (3, 3)) and convolution.groups == len(weight) and (maps.device.type, maps.dtype) == _SLOW:
+    slow = (form, maps.dtype, maps.device.type) == (((2, 2), (3, 3)), torch.bfloat16, "cpu")
+    if slow and convolution.groups == len(weight):
         return _StridedDepthwise.apply(maps, weight.to(maps.dtype), bias.to(maps.dtype))
     return convolution._conv_forward(maps, weight, bias)
-
-
-_SLOW = ("cpu", torch.bfloat16)
 
 
 class _StridedDepthwise(torch.autograd.Function):
@@ -286,7 +283,6 @@ class _StridedDepthwise(torch.autograd.Function):
         return torch.conv2d(maps, weight, bias, stride=2, padding=1, groups=len(weight))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         maps, weight = ctx.saved_tensors
         spread = torch.zeros_like(maps)

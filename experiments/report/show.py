@@ -1,21 +1,17 @@
-"""What a notebook would run, setting by setting: its value, what the paper has, who decided it, and in which line."""
+"""What a notebook would run, setting by setting: its value, what the paper has, and who decided it."""
 
-import inspect
-import linecache
-import re
 from typing import Any
 
-from experiments import papers, profiles
+from experiments import papers
 from experiments.analysis import claims
-from experiments.files import repository_root
 from experiments.methods import PARAMETER, Layers, Method, Setting, expansion, spec_layers, spec_of
 from experiments.params import Params
 from experiments.study import Study
 from experiments.training import builders, protocols
 from experiments.training.spec import LABELS, RunSpec
 
-ROW = "  {0:30}  {1!s:14}  {2!s:14}  {3:30}  {5:44}  {4}"
-HEAD = ("setting", "value", "published", "decided by", "source of what is published", "in")
+ROW = "  {0:30}  {1!s:14}  {2!s:14}  {3:44}  {4}"
+HEAD = ("setting", "value", "published", "decided by", "source of what is published")
 
 
 def text(study: Study, params: Params) -> str:
@@ -35,14 +31,14 @@ def text(study: Study, params: Params) -> str:
     return "\n".join(map(str.rstrip, lines))
 
 
-def settings(study: Study, spec: RunSpec, params: Params) -> list[tuple[str, Any, Any, str, str, str]]:
+def settings(study: Study, spec: RunSpec, params: Params) -> list[tuple[str, Any, Any, str, str]]:
     """A row per setting of a run, see HEAD; options of the loss are "loss.option", its rates "loss_lr.name"."""
     method = papers.methods().get(spec.method) or Method(spec.method, spec.loss, dict(spec.loss_options))
     protocol = protocols.decided(spec_of(method, params), spec.protocol, **expansion(params))
     layers: Layers = [("default", vars(RunSpec("")) | {"loss_options": builders.defaults(spec.loss)})]
     layers += [*spec_layers(method, params), (f"protocol {spec.protocol}", protocol)]
     decided = {name: (value, who) for who, layer in layers for name, value in _flat(layer).items()}
-    given = {f"loss.{option}": name for option, name in method.from_parameters.items()} | {"compile": "torch_compile"}
+    given = {f"loss.{option}": name for option, name in method.from_parameters.items()}
     published, rows = params.published(method.name, spec.setting) or method.published, []
     for name, value in (_flat(layers[0][1]) | _flat(vars(spec))).items():
         if value is None or name in (*LABELS, "seed", "fold", "replica"):
@@ -55,7 +51,7 @@ def settings(study: Study, spec: RunSpec, params: Params) -> list[tuple[str, Any
         said = published.get(name) or published.get(name.removeprefix("loss."))
         said = said or published.get(name.partition(".")[0], Setting("", ""))
         theirs = "" if said.value is None else said.value
-        rows.append((name, value, theirs, who, said.source, _line(study, spec, name, value, who)))
+        rows.append((name, value, theirs, who, said.source))
     return rows
 
 
@@ -64,20 +60,3 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
     rates = {f"loss_lr.{name}": rate for name, rate in fields.get("loss_lr", {}).items()}
     options = {f"loss.{name}": value for name, value in fields.get("loss_options", {}).items()}
     return {name: value for name, value in fields.items() if name not in ("loss_lr", "loss_options")} | rates | options
-
-
-def _line(study: Study, spec: RunSpec, name: str, value: object, who: str) -> str:
-    """The first line that gives a setting its value, else that names it, in the files where who decided it writes."""
-    if who == "reader" or who.startswith("search"):
-        return "command line" if who == "reader" else f"results/small/searches/{spec.method}*.json"
-    loss = inspect.unwrap(builders.loss_builder(str(spec.loss))) if name.startswith("loss.") else RunSpec
-    writes = {"profile": profiles, "protocol": protocols, "data": study.decides, "default": loss}.get(who.split()[0])
-    writers: list[Any] = [writes] if writes else [study.specs] * (study.name in who) + [study.published, spec_of]
-    # an entry of a dictionary, an argument or a field; a sweep has the name in plural
-    option = re.escape(name.removesuffix(".*").rpartition(".")[2])
-    named = re.compile(rf'"([\w.]+\.)?{option}s?": |(?<!["\w]){option}s?(=|: )')
-    given = re.compile(rf"(?<![\w.]){re.escape(str(value))}(?![\w.])")
-    files = [(file, linecache.getlines(file)) for file in map(inspect.getfile, writers)]
-    found = {f"{file}:{n}": line for file, lines in files for n, line in enumerate(lines, 1) if named.search(line)}
-    best = [place for place, line in found.items() if given.search(line)] or [*found, ""]
-    return best[0].removeprefix(f"{repository_root()}/")

@@ -190,7 +190,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     state = begin(task, network)
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
-    if device.type == "cuda" and spec.freeze_batchnorm and not spec.compile:
+    if device.type == "cuda" and spec.freeze_batchnorm:
         some = task.as_trained(torch.arange(spec.batch_size).repeat(spec.views), "augmentation", 0)
         replayed(network, some.to(device), half=spec.precision == "bfloat16")
     first, stepping = state.step, time.perf_counter()
@@ -218,9 +218,6 @@ def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, Network]
             backbones.fuse_batchnorm(network)
     if spec.head_start:
         inference.start_head(task, network, whitened=spec.head_start == "whitened")
-    if spec.loss is not None and spec.compile:
-        torch.compiler.reset()  # torch compiles a function a few times per process, then no more; runs share `forward`
-        network.compile()
     return task, network
 
 

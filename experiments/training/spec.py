@@ -95,7 +95,6 @@ class RunSpec:
     threads: Count | None = None  # CPU threads; None: as many as the process has
     # "bfloat16": autocast in training; every published score is of float32
     precision: Literal["float32", "bfloat16"] = "float32"
-    compile: bool = False  # torch compiles the network
     replica: Whole = 0  # 0: the run itself; others start from slightly perturbed weights, for the golden tolerances
     # labels for the tables; they do not change the run
     method: str = ""

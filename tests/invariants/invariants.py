@@ -104,7 +104,8 @@ def nothing_missing(parallel: dict, alone: dict, *_: Any) -> dict:
 def table_of(path: Path, asked: Asked):
     """A table made anew from the store, and all that is measured for its verdicts."""
     study = catalogue.find(path.stem.partition("--")[0])
-    params = study.configured(saving.record(path)["parameters"])
+    known = study.params.defaults()  # an older version may have had others
+    params = study.configured({name: v for name, v in saving.record(path)["parameters"].items() if name in known})
     assert params.stem == path.stem, f"the parameters in {path.stem}.json now name {params.stem}"
     finished = runs.run_all(study.specs(params), record=records.file_of("small", study.name))
     asked.runs.update(run.name for run in finished)

@@ -5,10 +5,7 @@ import re
 import pytest
 
 from experiments import cli
-from experiments.files import repository_root
 from experiments.report import catalogue, show
-
-ROOT = repository_root()
 
 
 def shown(capsys, *arguments) -> str:
@@ -25,8 +22,8 @@ def settings(name: str, method: str, **values):
 
 def test_what_the_reader_gave_is_the_readers_even_where_it_equals_the_profile(capsys):
     text = shown(capsys, "10", "-p", "lr", "0.001", "-p", "seeds", "3", "-p", "alpha", "4.0")
-    assert re.search(r"\n  lr  +0\.001  +0\.0001  +reader  +command line  +Table 8 ", text)
-    assert re.search(r"\n  steps  +50  +profile quick  +experiments/profiles\.py:\d+\n", text)
+    assert re.search(r"\n  lr  +0\.001  +0\.0001  +reader  +Table 8 ", text)
+    assert re.search(r"\n  steps  +50  +profile quick *\n", text)
     assert "conventional: PFML delta_rep=0.3" in text and "glyphs, 3 seeds" in text
     assert text.count("\n  backbone ") == text.count("\n  algorithm ") == 1, "what all methods share is printed once"
     assert settings("10", "PFML", alpha=4.0)["loss.alpha"][:3] == [4.0, 3.0, "reader"]
@@ -44,21 +41,6 @@ def test_origins_are_those_of_the_layers_and_stand_beside_the_published_values()
     recipe = settings("10", "ProxyAnchor", profile="paper")["weight_decay"]
     assert recipe[:4] == [5e-4, 5e-4, "paper: PFML, Table 8 (supp)", "Table 8 (supp), columns R50/512"]
     assert settings("13", "PFML")["loss.proxies_per_class"][2] == "notebook 13_pfml_ablation_proxies"
-
-
-@pytest.mark.parametrize(
-    ("setting", "file", "line"),
-    [
-        ("batch_size", "experiments/pfml/methods.py", r"\"batch_size\": |batch_size="),
-        ("loss.delta", "dmlrepro/losses/potential_field.py", r"delta: float = 0\.2\b"),
-        ("epochs", "experiments/profiles.py", r'"epochs": 200\b'),
-        ("loss.alpha", "experiments/pfml/ablations.py", r'"\*": {"alphas": \(0\.0, 1\.0, 2\.0'),
-    ],
-)
-def test_a_value_is_found_in_the_line_that_decides_it(setting, file, line, capsys):
-    text = shown(capsys, "15", "--profile", "paper")
-    *_, number = re.findall(rf"\n  {re.escape(setting)} .* {re.escape(file)}:(\d+)", text)
-    assert re.search(line, (ROOT / file).read_text(encoding="utf8").splitlines()[int(number) - 1])
 
 
 @pytest.mark.parametrize("name", catalogue.studies())
