@@ -91,9 +91,13 @@ def train(options: argparse.Namespace) -> None:
     results: list[runs.RunResult] = []
     failures = []
     for execution in _executions(options):
-        every = execution.study.specs(execution.params)
+        every, params = execution.study.specs(execution.params), execution.params
+        if params.profile == "small" and params.takes_searches and not params.searches():
+            print(
+                f"{execution.study.name}: no search like {params.search_name('METHOD')}, methods have default settings"
+            )
         specs = [spec for spec in every if options.seed in (None, spec.seed)]
-        if not records.file_of(execution.params.profile, execution.study.name):
+        if not records.file_of(params.profile, execution.study.name):
             pooled += specs
             continue
         try:

@@ -10,6 +10,7 @@ from experiments import cli
 from experiments.analysis import saving, stored
 from experiments.files import repository_root
 from experiments.report import pages, regression
+from experiments.study import Execution
 
 QUICK = repository_root() / "results" / "quick"
 MAGNET = "30_meanfield_magnet"
@@ -106,3 +107,14 @@ def test_a_broken_pipe_that_is_not_the_outputs_is_an_error(monkeypatch, capsys):
     monkeypatch.setattr(cli, "shared_parameters", Mock(side_effect=BrokenPipeError("the pipe of a worker broke")))
     assert cli.main(["params"]) == 2
     assert capsys.readouterr().err == "dmlrepro: the pipe of a worker broke\n"
+
+
+def test_train_says_where_no_search_is_like_the_runs(monkeypatch, capsys):
+    monkeypatch.setattr(Execution, "run", lambda *_, **__: [])
+    monkeypatch.delenv("DMLREPRO_RECORD", raising=False)
+    assert cli.main(["train", "14", "--profile", "small"]) == 0
+    assert capsys.readouterr().out.startswith("0 distinct runs")
+    assert cli.main(["train", "14", "--profile", "small", "-p", "epochs", "24"]) == 0
+    told, counted = capsys.readouterr().out.splitlines()
+    assert told.startswith("14_pfml_ablation_delta: no search like METHOD--cub-subset,") and "epochs=24" in told
+    assert counted.startswith("0 distinct runs")
