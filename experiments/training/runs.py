@@ -155,7 +155,7 @@ def run_all(
     there = {key: cached(key) for key in wanted if folder_of(key).exists()}
     missing = [key for key in wanted if key not in there]
     if storable:
-        missing.sort(key=lambda key: of_key[key].seed)
+        missing.sort(key=lambda key: (of_key[key].seed, -(of_key[key].epochs or 0)))  # the longest first
 
     def keep(key: str) -> None:
         place, content = folder_of(key), there.get(key) or cached(key)
