@@ -98,9 +98,9 @@ def your_images(params: YourImagesParams) -> list[RunSpec]:
     folds = len(parts_of(params.dataset)) if manifests.is_own(params.dataset) else FOLDS
     specs = []
     for seed in range(params.seeds):
-        held_out = {"fold": seed % folds, "folds": folds}
+        held_out: dict[str, Any] = {"fold": seed % folds, "folds": folds}
         for name, start in UNTRAINED.items():
-            head = {"embedding_size": params.embedding_size, "head_start": start, "train_from": "head"} if start else {}
+            head = {"head_start": start, "train_from": "head", "embedding_size": params.embedding_size} if start else {}
             specs.append(spec_of(offered()["untrained"], params, seed, **held_out | head).replace(method=name))
         for method in losses:
             tried = [_trained(method, name, params, seed, **held_out) for name in params.attempts]
