@@ -91,7 +91,7 @@ def test_what_was_not_released_has_the_settings_of_the_most_alike(values):
     params, specs = planned("20", "paper", **values)
     spec = next(spec for spec in specs if spec.setting == TABLE_2)
     assert (spec.epochs, spec.loss_options["embedding_scale"]) == (250, 30 if "embedding_size" in values else 50)
-    shown = {name: source for name, *_, source, _ in show.settings(retrieval.Retrieval, spec, params)}
+    shown = {name: source for name, *_, source in show.settings(retrieval.Retrieval, spec, params)}
     assert "none was released for" in shown["loss.concentration"]
 
 

@@ -35,7 +35,7 @@ def test_a_run_has_the_settings_of_its_column(row):
     spec = next(spec for spec in specs if spec.method == "PFML")
     assert dict(spec.loss_lr) == {"proxies": float(row["proxy_lr"])}
     assert spec.loss_options == {"proxies_per_class": int(row["proxies"]), "alpha": 3.0, "delta": 0.2}
-    shown = {name: source for name, *_, source, _ in show.settings(retrieval.Retrieval, spec, params)}
+    shown = {name: source for name, *_, source in show.settings(retrieval.Retrieval, spec, params)}
     assert ("IBN/512" if row["backbone"] == "bn_inception" else "R50/512") in shown["batch_size"]
 
 
@@ -45,7 +45,7 @@ def test_a_transformer_has_384_dimensions_and_says_whose_settings_it_takes(backb
     params, specs = planned("10", "paper", dataset=dataset, backbone=backbone)
     spec = next(spec for spec in specs if spec.method == "PFML" and not spec.setting)
     assert (spec.embedding_size, spec.batch_size, spec.pooling, spec.image_size) == (384, 100, "token", 224)
-    shown = {name: source for name, *_, source, _ in show.settings(retrieval.Retrieval, spec, params)}
+    shown = {name: source for name, *_, source in show.settings(retrieval.Retrieval, spec, params)}
     assert "none for transformers" in shown["batch_size"]
 
 
