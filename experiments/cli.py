@@ -92,10 +92,9 @@ def train(options: argparse.Namespace) -> None:
     failures = []
     for execution in _executions(options):
         every, params = execution.study.specs(execution.params), execution.params
-        if params.profile == "small" and params.takes_searches and not params.searches():
-            print(
-                f"{execution.study.name}: no search like {params.search_name('METHOD')}, methods have default settings"
-            )
+        if params.takes_committed and not params.searches():
+            absent = params.search_name("METHOD")
+            print(f"{execution.study.name} has no search {absent}: methods train with their default settings")
         specs = [spec for spec in every if options.seed in (None, spec.seed)]
         if not records.file_of(params.profile, execution.study.name):
             pooled += specs

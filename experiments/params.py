@@ -172,11 +172,15 @@ class Params(BaseModel):
         numbers = [f"{name}={value}" for name, value in budget.items() if value]
         return f"{word(method)}--{','.join(map(word, where))},{','.join(numbers)}.json"
 
+    @property
+    def takes_committed(self) -> bool:
+        """Whether runs take committed searches: at the profile small, unless the notebook searches itself or images are
+        the reader's own."""
+        return self.profile == "small" and self.takes_searches and not (search_trials_of(self) or is_own(self.dataset))
+
     def searches(self) -> dict[str, dict[str, Any]]:
-        """The committed searches whose results the runs take, by method: at the profile small, unless the notebook
-        searches itself or images are the reader's own."""
-        taken = self.takes_searches and not search_trials_of(self)
-        if self.profile != "small" or not taken or is_own(self.dataset):
+        """The committed searches whose results the runs take, by method."""
+        if not self.takes_committed:
             return {}
         named = search.folder(self.profile).glob(f"*{self.search_name('')}")
         committed, mine = [search.read(path) for path in sorted(named)], self.conditions()

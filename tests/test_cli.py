@@ -1,7 +1,9 @@
 """Commands on files that are damaged, edited or missing: each names the file and the remedy, and touches nothing."""
 
 import json
+import os
 import shutil
+import sys
 from unittest.mock import Mock
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from experiments import cli
 from experiments.analysis import saving, stored
 from experiments.files import repository_root
-from experiments.report import pages, regression
+from experiments.report import catalogue, pages, regression
 from experiments.study import Execution
 
 QUICK = repository_root() / "results" / "quick"
@@ -116,5 +118,17 @@ def test_train_says_where_no_search_is_like_the_runs(monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("0 distinct runs")
     assert cli.main(["train", "14", "--profile", "small", "-p", "epochs", "24"]) == 0
     told, counted = capsys.readouterr().out.splitlines()
-    assert told.startswith("14_pfml_ablation_delta: no search like METHOD--cub-subset,") and "epochs=24" in told
+    assert told.startswith("14_pfml_ablation_delta has no search METHOD--cub-subset,") and "epochs=24" in told
     assert counted.startswith("0 distinct runs")
+    searches_itself = {"profile": "small", "protocol": "mlrc", "search_trials": 2}
+    assert not catalogue.find("10").configured(searches_itself).takes_committed
+
+
+def test_who_reads_no_further_than_the_first_lines_sees_no_error(monkeypatch, capsys):
+    unread, end = os.pipe()
+    os.close(unread)
+    monkeypatch.setattr(cli, "shared_parameters", lambda options: print("a line\n" * 100_000))
+    with open(end, "w") as broken:
+        monkeypatch.setattr(sys, "stdout", broken)
+        assert cli.main(["params"]) == 1
+    assert capsys.readouterr().err == ""

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The searches and runs of whole MobileNetV2 that data/frozen.json lists, on one GPU: bash workflow/gpu_batch.sh
+# The runs of whole MobileNetV2 that data/frozen.json lists for CPUs, and their searches, on one GPU: bash workflow/gpu_batch.sh
 # Searches of all methods run side by side, then the notebooks, each seed after seed. Whatever ends it, finished searches
 # and runs are stored, and the next call goes on. DMLREPRO_DATA names the folder of images and weights.
 set -eu

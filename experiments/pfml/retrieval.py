@@ -25,7 +25,7 @@ def retrieval(params: Any) -> list[RunSpec]:
     specs = with_histories(expand_seeds(search_each(specs_of(params), METHODS, params), params))
     if params.protocol != "conventional":
         return specs
-    # on whole networks, whose rates are the recipe's, only what the claims name
+    # a recipe with rates is of a whole network, on which only what the claims name is trained
     if params.profile != "paper" and "PFML" in params.methods and not params.rates:
         farther = {"delta_rep": FARTHER}
         specs += runs_of([METHODS["PFML"]], params, setting=f"delta_rep={FARTHER:g}", loss_options=farther)

@@ -106,7 +106,7 @@ def run(every: Sequence[dict[str, Any]], jobs: int | None = None, again: bool = 
             raise ValueError(
                 f"{path} was made with another {' and '.join(differs)}; ask for that, or `--again` replaces it"
             )
-        if len(known["trials"]) < tuning.get("trials", search.TRIALS):
+        if not known["trials"] or len(known["trials"]) < tuning.get("trials", 0):  # of a grid, which may have grown
             todo[str(path)] = functools.partial(search.search, **tuning, again=again)
     workers = scheduling.workers_for(jobs, len(todo))
     parallel, alone = (todo, {}) if workers > 1 else ({}, todo)

@@ -78,8 +78,8 @@ def search(
     about: Mapping[str, Any] | None = None,
     again: bool = False,
 ) -> Search:
-    """The search in a file: found there, unless `again`, or made now. One of fewer trials is continued: these have then
-    what made them as "made". ValueError: the file was edited or damaged, or is of another first trial or grid.
+    """The search in a file: found there, unless `again`, or made now. One over a grid that has grown is continued: its
+    first trials then say what "made" them. ValueError: the file was edited or damaged, or begins with other trials.
 
     Args:
         spec: trial 0; what is varied are its `ranges`, see `applied`.
@@ -93,7 +93,7 @@ def search(
     diverged) and all "metrics"; "found", see `_found`; "begun", what trial 0 depends on but the machine."""
     with locked(path):  # of two processes that search for one file the second waits, and finds it there
         known = read(path) if path.exists() and not again else {"trials": []}
-        if len(known["trials"]) >= trials:
+        if known["trials"] and not (grid and len(known["trials"]) < trials):
             return known
         judged, given = models(spec), [standing(spec, ranges), *grid]
         first = len(judged) if finalists is None else 1

@@ -169,8 +169,8 @@ def test_in_bfloat16_on_a_cpu_strided_depthwise_convolutions_have_the_same_gradi
         of_weights.append([weight.grad for weight in chain.parameters()])
         chain.zero_grad()
     assert "StridedDepthwise" in type(chain[0](maps.bfloat16()).grad_fn).__name__
-    torch.testing.assert_close(*of_maps, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(*of_weights, rtol=0.05, atol=0.05)
+    for plain, fused in [of_maps, *zip(*of_weights)]:
+        assert (fused - plain).norm() < 0.01 * plain.norm() > 0
 
 
 @pytest.fixture
