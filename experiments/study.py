@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from experiments import variables
 from experiments.analysis import goldens, judging, results, saving, stored, summaries
 from experiments.analysis.claims import ClaimTest
+from experiments.figures import charts
+from experiments.figures.style import PLAIN, Names
 from experiments.methods import BASELINES
 from experiments.params import Choice, Params, of_cell, resolve, search_trials_of
 from experiments.studies import with_measures
-from experiments.training import keys, protocols, records, runs
+from experiments.training import keys, protocols, records, runs, search
 from experiments.training.spec import RunSpec
 
 
@@ -107,7 +110,7 @@ class Study:
 
     def setup(self) -> pd.DataFrame:
         """Data, network, budget and settings of the table that decides, of its first own method, beside the paper's."""
-        if not (entries := self._beyond_demo()):
+        if not (entries := self._beyond_demo()[0]):
             return pd.DataFrame(columns=["here", "published"])
         entry = entries[0]
         here, paper = self.params_of(entry), self.configured({"profile": "paper"})
@@ -131,18 +134,34 @@ class Study:
         return pd.DataFrame.from_dict(rows, orient="index", columns=["here", "published"])
 
     def evidence(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
-        """Show the table of results/ that decides, of the profile that carries most, with most seeds: its columns
-        `metrics`, if any, and a figure of it."""
-        self._show(self._beyond_demo()[:1], metrics, figure)
+        """Show the tables of results/ that verdicts rest on: their columns `metrics`, if any, and a figure of each."""
+        self._show(self._beyond_demo()[0], metrics, figure)
 
     def further(self, metrics: Sequence[str]) -> None:
         """Show every comparison that decides, and what else results/ holds; metrics as in `evidence`."""
         from IPython.display import display
 
-        entries = self._beyond_demo()
-        for decisive in entries[:1]:
-            display(decisive.judged(self.claims))
-        self._show(entries[1:], metrics)
+        decisive, others = self._beyond_demo()
+        for entry in decisive:
+            display(entry.judged(self.claims))
+        self._show(others, metrics)
+
+    def validation_curves(self, names: Names = PLAIN) -> None:
+        """Show R@1 on validation classes by epoch, at the chosen learning rates, where searches chose the number of
+        epochs of a table that verdicts rest on."""
+        import matplotlib.pyplot as plt
+        from IPython.display import display
+
+        for entry in self._beyond_demo()[0]:
+            params, curves = self.params_of(entry), {}
+            for method in entry.searches if params.rates else ():
+                found = params.searches()[method]
+                scores = search.curve_of(found["trials"][found["found"]["trial"]], "R@1")
+                curves[method] = params.epochs * np.array([*scores]) / max(scores), 100 * np.array([*scores.values()])
+            if curves:
+                title = f"{stored.setup_in_words(entry.table)}, one fold"
+                display(drawn := charts.lines(curves, "epoch", "validation R@1 (%)", title=title, names=names))
+                plt.close(drawn)
 
     def _show(self, entries: Iterable[stored.Stored], metrics: Sequence[str], figure: Callable | None = None) -> None:
         import matplotlib.pyplot as plt
@@ -158,8 +177,14 @@ class Study:
             if metrics and entry.picture:
                 display(Image(entry.picture, alt=f"Figure of {self.name} on {entry.plain_label}"))
 
-    def _beyond_demo(self) -> list[stored.Stored]:
-        return [entry for entry in self.in_results(but=Path("quick", f"{self.name}.csv")) if entry.profile != "quick"]
+    def _beyond_demo(self) -> tuple[list[stored.Stored], list[stored.Stored]]:
+        """Its tables in results/ of other profiles than quick: those that verdicts rest on, the first if none does, in
+        the order of claims, and the others."""
+        entries = [each for each in self.in_results(but=Path("quick", f"{self.name}.csv")) if each.profile != "quick"]
+        decide = stored.deciding(self.name)
+        first = sorted((each for each in entries if each.stem in decide), key=lambda each: decide.index(each.stem))
+        first = first or entries[:1]
+        return first, [entry for entry in entries if entry not in first]
 
     def params_of(self, entry: stored.Stored) -> Params:
         """The parameters that a table in results/ was made with; an older version may have had others."""

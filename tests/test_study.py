@@ -14,19 +14,31 @@ from IPython.utils.capture import capture_output
 
 from experiments.across.tour import Tour
 from experiments.analysis import saving, stored, summaries
+from experiments.figures import charts
 from experiments.files import repository_root
 from experiments.nivmf.normalizer import Normalizer
 from experiments.report import catalogue
+from experiments.study import Study
 
-ENTRIES = (("small", "most seeds"), ("small", "fewer seeds"), ("quick", "the demo"))
+ENTRIES = (("small", "most seeds"), ("small", "fewer seeds"), ("small", "whole network"), ("quick", "the demo"))
+WHOLE = "results/small/searches/PFML--cub-subset,mobilenet_v2,imagenet,whole,dim=128,batch=100,epochs=16.json"
 PFML = "results/small/searches/PFML--cub-subset,squeezenet1_1,imagenet,fire6,dim=128,batch=100,steps=100.json"
 
 
-def test_the_table_that_decides_stands_alone_and_the_appendix_has_the_others(monkeypatch):
+@pytest.mark.parametrize(
+    ("deciding", "first", "others"),
+    [
+        (["whole network", "most seeds"], ["whole network", "most seeds"], ["fewer seeds"]),
+        ([], ["most seeds"], ["fewer seeds", "whole network"]),
+    ],
+)
+def test_the_tables_that_decide_come_first_and_the_appendix_has_the_others(deciding, first, others, monkeypatch):
     table = pd.DataFrame({"profile": ["small"]})
-    there = [SimpleNamespace(profile=p, heading=h, table=table, device="CPU", picture=None) for p, h in ENTRIES]
-    there[0].judged = lambda claims: "comparisons"
+    there = [SimpleNamespace(profile=p, stem=h, heading=h, table=table, device="CPU", picture=None) for p, h in ENTRIES]
+    for entry in there:
+        entry.judged = lambda claims: "comparisons"
     monkeypatch.setattr(stored, "stored", lambda notebook, but: there)
+    monkeypatch.setattr(stored, "deciding", lambda notebook: deciding)
     monkeypatch.setattr(summaries, "pivot", lambda table, metrics: metrics)
     InteractiveShell.instance()  # a kernel has one
     plt.close("all")
@@ -34,14 +46,29 @@ def test_the_table_that_decides_stands_alone_and_the_appendix_has_the_others(mon
         Tour.evidence(["R@1"], lambda table: plt.figure())
     with capture_output() as appendix:
         Tour.further(["R@1"])
-    with capture_output() as alone:
-        Tour.evidence([], lambda table: plt.figure())
-    heading, figure, shown = decides.outputs
-    assert heading.data["text/markdown"] == "**most seeds**, trained on CPU" and "Figure" in figure.data["text/plain"]
-    assert shown.data["text/plain"] == "['R@1']" and not plt.get_fignums()
-    assert [[*output.data] for output in alone.outputs] == [[*output.data] for output in (heading, figure)]
+    said = [output.data.get("text/markdown", output.data["text/plain"]) for output in decides.outputs]
+    assert said[::3] == [f"**{heading}**, trained on CPU" for heading in first] and not plt.get_fignums()
+    assert all("Figure" in figure for figure in said[1::3]) and set(said[2::3]) == {"['R@1']"}
     said = [output.data.get("text/markdown", output.data["text/plain"]) for output in appendix.outputs]
-    assert said == ["'comparisons'", "**fewer seeds**, trained on CPU", "['R@1']"]
+    assert said[: len(first)] == ["'comparisons'"] * len(first)
+    assert said[len(first) :: 2] == [f"**{heading}**, trained on CPU" for heading in others]
+
+
+def test_validation_curves_are_those_of_the_trials_that_chose_the_settings(monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RECORD")
+    drawn = {}
+    table = pd.DataFrame({"dataset": ["cub-subset"], "backbone": ["mobilenet_v2"]})
+    whole = {"profile": "small", "backbone": "mobilenet_v2"}
+    entries = [SimpleNamespace(parameters=given, searches={"PFML": {}}, table=table) for given in ({}, whole)]
+    monkeypatch.setattr(Study, "_beyond_demo", lambda self: (entries, []))
+    monkeypatch.setattr(charts, "lines", lambda series, *labels, **how: drawn.update(series) or plt.figure())
+    with capture_output() as shown:
+        catalogue.find("10_pfml_retrieval").validation_curves()
+    found = json.loads((repository_root() / WHOLE).read_text(encoding="utf8"))["found"]
+    assert len(shown.outputs) == 1 and [*drawn] == ["PFML"]  # the profile quick has no searches
+    epochs, recalls = drawn["PFML"]
+    assert epochs.tolist() == [2, 4, 6, 8, 10, 12, 14, 16] and recalls.max() == 100 * found["score"]
+    assert epochs[recalls.argmax()] == found["options"]["epochs"]
 
 
 def test_the_set_up_has_what_the_search_chose_beside_what_the_paper_says(monkeypatch):

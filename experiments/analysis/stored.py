@@ -21,7 +21,8 @@ from experiments.training import records
 DATA = {"glyphs": "embedded glyphs", "omniglot": "Omniglot", "mnist": "MNIST"}
 DATA |= {"cub": "CUB", "cars": "Cars", "sop": "SOP", "inshop": "In-Shop"}
 NETWORKS = {"conv4": "small CNN", "squeezenet1_1": "SqueezeNet", "resnet50": "ResNet-50"}
-_SAID_ELSEWHERE = ("dataset", "seeds", "steps", "epochs", "methods", "small_dim", "mlrc_steps")
+NETWORKS |= {"mobilenet_v2": "MobileNetV2"}
+_SAID_ELSEWHERE = ("dataset", "backbone", "seeds", "steps", "epochs", "methods", "small_dim", "mlrc_steps")
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,9 @@ class Stored:
         named = ((name, self.parameters.get(name)) for name in ("epochs", "steps"))
         budget = next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named if amount), "")
         words = [*map(data, dict.fromkeys(where["dataset"])), *networks]
+        trained = rows[~rows["method"].isin(UNTRAINED)]
+        if budget and trained.groupby("method")["step"].max().nunique() > 1:  # a search chose how many
+            budget = f"up to {budget}"
         words += [budget if self.trained else "nothing trained", f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"]
         changed = self.stem.partition("--")[2].split("~")[0].split(",")
         words += [change for change in changed if change.partition("=")[0] not in _SAID_ELSEWHERE]
@@ -151,6 +155,13 @@ def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) 
     paths = [path for profile in saving.PROFILES for path in saving.table_paths(root / profile)]
     paths = [path for path in paths if path.stem.partition("--")[0] == notebook and path.relative_to(root) != but]
     return sorted(map(_read, paths), key=lambda table: (saving.PROFILES.index(table.profile), -table.seeds))
+
+
+def deciding(notebook: str) -> list[str]:
+    """The stems of the tables that the verdicts of a notebook rest on, by claim, as results/claims.csv has them."""
+    ledger = pd.read_csv(repository_root() / "results" / "claims.csv", keep_default_na=False)
+    own = ledger[(ledger["notebook"] == notebook) & (ledger["scale"] == "here") & (ledger["role"] == "named")]
+    return [*own.loc[own["decides"] == "yes", "stem"].unique()]
 
 
 def _read(path: Path) -> Stored:

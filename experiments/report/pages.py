@@ -94,9 +94,9 @@ def _link(notebook: str) -> str:
 
 @functools.cache
 def leaderboards() -> dict[str, pd.DataFrame]:
-    """Conditions -> a row per method at its one setting: dataset, protocol, method, the values of METRICS by seed,
-    trials of its search, notebooks; of four trained methods at least, those of most seeds first, the highest R@1 on
-    top. Demo runs are left out."""
+    """Conditions -> a row per method at its one setting: dataset, backbone, protocol, method, the values of METRICS by
+    seed, trials of its search and whether they are enough, notebooks; of four trained methods at least, those of most
+    seeds first, the highest R@1 on top. Demo runs are left out."""
     parts = []
     for saved in (saved for name in catalogue.studies() for saved in stored.stored(name)):
         if saved.profile == "quick" or saved.older:
@@ -118,8 +118,10 @@ def _board(rows: pd.DataFrame) -> pd.DataFrame:
     lines: dict[tuple, dict[str, Any]] = {}
     for (method, setting, notebook), some in rows.groupby(["method", "setting", "notebook"], sort=False):
         values = {metric: tuple(some.loc[some["metric"] == metric, "value"]) for metric in METRICS}
-        line = {"dataset": some["dataset"].iloc[0], "method": f"{method} ({setting})" if setting else method}
-        line |= {"protocol": some["protocol"].iloc[0], "untrained": method in comparing.UNTRAINED, "notebooks": []}
+        line = some[["dataset", "backbone", "protocol"]].iloc[0].to_dict()
+        line |= {"method": f"{method} ({setting})" if setting else method}
+        line |= {"tuned": some["trials"].iloc[0] >= comparing.TUNED_OF.get(line["backbone"], comparing.TUNED)}
+        line |= {"untrained": method in comparing.UNTRAINED, "notebooks": []}
         key = (method, setting, *values.values())
         lines.setdefault(key, line | {"trials": int(some["trials"].iloc[0])} | values)["notebooks"].append(notebook)
     board = pd.DataFrame(lines.values())
@@ -145,7 +147,8 @@ def leaderboard_tables() -> str:
 
 
 def pictures() -> dict[Path, bytes]:
-    """The two figures of the README: all verdicts, and the largest conventional leaderboard of each data set."""
+    """The two figures of the README: all verdicts, and the largest conventional leaderboard of each data set and
+    network."""
     import matplotlib.pyplot as plt
     from PIL import Image
 
@@ -153,9 +156,9 @@ def pictures() -> dict[Path, bytes]:
     for title, board in leaderboards().items():
         trained = board[~board["untrained"] & (board["protocol"] == "conventional")]
         trained = trained.sort_values("notebooks").drop_duplicates("method")
-        known = {dataset for other in largest.values() for dataset in other["dataset"]}
-        if len(trained) and known.isdisjoint(trained["dataset"]):
-            means = {"mean": trained["R@1"].map(_mean), "tuned": trained["trials"] >= comparing.TUNED}
+        known = [board[["dataset", "backbone"]].iloc[0].tolist() for board in largest.values()]
+        if len(trained) and trained[["dataset", "backbone"]].iloc[0].tolist() not in known:
+            means = {"mean": trained["R@1"].map(_mean)}
             ends = trained["R@1"].map(lambda of: t_interval(list(of)) if len(of) >= MIN_SEEDS else (float("nan"),) * 2)
             means |= {"low": ends.str[0], "high": ends.str[1]}
             floor = _mean(board.loc[board["method"] == "untrained", "R@1"].iloc[0])

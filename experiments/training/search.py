@@ -174,13 +174,18 @@ def _found(tried: Sequence[Mapping], first: int, metric: str, epochs: int) -> di
     most = max(len(trial["scores"]) for trial in tried)
     means = {n: statistics.fmean(trial["scores"]) for n, trial in enumerate(tried) if len(trial["scores"]) == most}
     winner = max(means, key=lambda number: means[number])
-    options, kept, at = tried[winner]["options"], tried[winner]["metrics"][0], f"{metric} at step "
-    curve = {int(name.removeprefix(at)): value for name, value in kept.items() if name.startswith(at)}
+    options, curve = tried[winner]["options"], curve_of(tried[winner], metric)
     if curve and (highest := round(epochs * max(curve, key=lambda step: curve[step]) / max(curve))):  # first of equals
         options = options | {"epochs": highest}
     on_first = [statistics.fmean(trial["scores"][:first]) for trial in tried]
     shown = {"default": on_first[0], "median": statistics.median(on_first), "best": max(on_first)}
     return {"trial": winner, "options": options, "score": means[winner]} | shown
+
+
+def curve_of(trial: Mapping, metric: str) -> dict[int, float]:
+    """Step -> score on the first fold, of the evaluations that a trial kept."""
+    at = f"{metric} at step "
+    return {int(name.removeprefix(at)): value for name, value in trial["metrics"][0].items() if name.startswith(at)}
 
 
 def by_protocol(spec: RunSpec, ranges: Mapping[str, Range], name: str, trials: int, **expansion: Any) -> Search:

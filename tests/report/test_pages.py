@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from experiments.analysis import claims, robustness, saving
+from experiments.analysis import claims, robustness, saving, stored
 from experiments.analysis.judging import Verdict
 from experiments.files import repository_root
 from experiments.report import catalogue, costs, pages, verdicts
@@ -60,8 +60,7 @@ def test_the_answer_that_a_person_wrote_stands_below_the_title_with_the_verdicts
 
 
 def test_effects_and_counts_are_those_of_the_ledger_in_the_readme_too_whose_first_screen_is_short():
-    lines = verdicts.lines()
-    (line,) = lines[(lines["claim_id"] == "pfml-02") & (lines["dataset"] == "cub-subset")].itertuples()
+    line = verdicts.deciding()["pfml-02"]
     ((_, verdict, effect, robust),) = rows(pages.verdict_table(["pfml-02"]))
     assert verdict == f"{line.verdict} ({line.k} of {line.n})"
     with (ROOT / "results" / "claims.csv").open(encoding="utf8", newline="") as file:
@@ -77,6 +76,12 @@ def test_effects_and_counts_are_those_of_the_ledger_in_the_readme_too_whose_firs
     stated = re.findall(r"([+−][\d.]+)(?: [A-Z]\S*)? \[(−?[\d.]+), (−?[\d.]+)\]", first)
     assert len(stated) > 6
     assert [effect for effect in stated if tuple(part.replace("−", "-") for part in effect) not in known] == []
+
+
+def test_a_notebook_shows_the_tables_that_the_ledger_decides_by():
+    for study in catalogue.studies().values():
+        lines = [verdicts.deciding()[claim_id] for claim_id in study.settled]
+        assert {*stored.deciding(study.name)} == {line.stem for line in lines if line is not None}, study.name
 
 
 def test_a_leaderboard_has_the_numbers_of_its_table_and_the_highest_on_top():
