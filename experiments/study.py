@@ -154,8 +154,9 @@ class Study:
 
         for entry in self._beyond_demo()[0]:
             params, curves = self.params_of(entry), {}
-            for method in entry.searches if params.rates else ():
-                found = params.searches()[method]
+            chosen = params.searches() if params.rates else {}
+            for method in filter(chosen.get, entry.searches):
+                found = chosen[method]
                 scores = search.curve_of(found["trials"][found["found"]["trial"]], "R@1")
                 curves[method] = params.epochs * np.array([*scores]) / max(scores), 100 * np.array([*scores.values()])
             if curves:

@@ -46,8 +46,12 @@ def test_the_tables_that_decide_come_first_and_the_appendix_has_the_others(decid
         Tour.evidence(["R@1"], lambda table: plt.figure())
     with capture_output() as appendix:
         Tour.further(["R@1"])
+    with capture_output() as alone:
+        Tour.evidence([], lambda table: plt.figure())
     said = [output.data.get("text/markdown", output.data["text/plain"]) for output in decides.outputs]
     assert said[::3] == [f"**{heading}**, trained on CPU" for heading in first] and not plt.get_fignums()
+    pairs = [output for n, output in enumerate(decides.outputs) if n % 3 < 2]  # headings and figures
+    assert [[*output.data] for output in alone.outputs] == [[*output.data] for output in pairs]
     assert all("Figure" in figure for figure in said[1::3]) and set(said[2::3]) == {"['R@1']"}
     said = [output.data.get("text/markdown", output.data["text/plain"]) for output in appendix.outputs]
     assert said[: len(first)] == ["'comparisons'"] * len(first)

@@ -156,7 +156,7 @@ def pictures() -> dict[Path, bytes]:
     for title, board in leaderboards().items():
         trained = board[~board["untrained"] & (board["protocol"] == "conventional")]
         trained = trained.sort_values("notebooks").drop_duplicates("method")
-        known = [board[["dataset", "backbone"]].iloc[0].tolist() for board in largest.values()]
+        known = [other[["dataset", "backbone"]].iloc[0].tolist() for other in largest.values()]
         if len(trained) and trained[["dataset", "backbone"]].iloc[0].tolist() not in known:
             means = {"mean": trained["R@1"].map(_mean)}
             ends = trained["R@1"].map(lambda of: t_interval(list(of)) if len(of) >= MIN_SEEDS else (float("nan"),) * 2)
