@@ -79,12 +79,13 @@ def matrix_table() -> str:
 
 
 def counts_table() -> str:
-    """The claims by verdict, those whose tests stand as they were frozen apart."""
-    here, tests = verdicts.here(), catalogue.claims()
+    """The claims by verdict, those whose tests and networks stand as they were frozen apart."""
+    here, tests, lines = verdicts.here(), catalogue.claims(), verdicts.deciding()
     rows = []
     for word in Verdict:
         if of := [claim_id for claim_id in here if here[claim_id] == word]:
-            rows.append((word, len(of), sum(not tests[claim_id].revised for claim_id in of), ", ".join(of)))
+            fixed = sum(not getattr(lines[claim_id], "revised", tests[claim_id].revised) for claim_id in of)
+            rows.append((word, len(of), fixed, ", ".join(of)))
     return table(("verdict", "claims", "test fixed before its runs", "which"), rows)
 
 
@@ -175,8 +176,8 @@ def pictures() -> dict[Path, bytes]:
 
 
 LEGEND = (
-    "*k of n*: supported comparisons; *robust*: checks that keep the verdict; *revised*: test changed after results "
-    "were seen. Intervals of equivalences are of 90 % ([conventions](../docs/conventions.md))."
+    "*k of n*: supported comparisons; *robust*: checks that keep the verdict; *revised*: test or network changed "
+    "after results were seen. Intervals of equivalences are of 90 % ([conventions](../docs/conventions.md))."
 )
 
 

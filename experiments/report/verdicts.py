@@ -34,6 +34,8 @@ COMPARISON_COLUMNS = (
     *("outcome", "reason", "tuned", "mixes", "profile", "dataset", "dim", "protocol", "stem"),
 )
 
+LATER = "the network was added after results were seen"
+
 
 @functools.cache
 def _judged() -> list[tuple[stored.Stored, Judged]]:
@@ -59,6 +61,7 @@ def lines() -> pd.DataFrame:
         return pd.DataFrame(columns=[*COLUMNS, "plain_label"])
     whole = pd.concat(judged, ignore_index=True)
     whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
+    whole.loc[whole["backbone"].isin(frozen["networks"]) & (whole["revised"] == ""), "revised"] = LATER
     shown = [name for name in COLUMNS if name in whole]
     return judging.ordered(whole.drop_duplicates(shown), catalogue.claims())
 
