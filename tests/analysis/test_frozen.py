@@ -110,6 +110,12 @@ def test_the_frozen_commit_states_the_tests_that_are_not_revised_and_no_other(as
     assert {claim_id for claim_id, test in as_frozen.items() if digest(test) != now[claim_id]} == revised
 
 
+def test_what_a_network_that_came_later_decides_is_marked_as_revised():
+    later = verdicts.lines()["backbone"].isin(claims.frozen()["networks"])
+    assert later.any() and (verdicts.lines().loc[later, "revised"] != "").all()
+    assert verdicts.deciding()["pfml-02"].revised == verdicts.LATER and not catalogue.claims()["pfml-02"].revised
+
+
 def test_margins_never_move(as_frozen):
     """What decides asks of a metric what the frozen test of the claim asked of it."""
 
