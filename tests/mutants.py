@@ -23,10 +23,10 @@ MODULES = ("dmlrepro/losses/*.py", "dmlrepro/metrics.py", "dmlrepro/retrieval.py
 MODULES += ("experiments/analysis/*.py", "experiments/training/*.py", "experiments/training/algorithms/*.py")
 WITHOUT = ("__init__", "_names", "recommended", "device")  # names and settings, nothing to compute
 # the tests of modules that have no file of their own name
-TESTED_BY = {"test_loop": "inference supervised momentum", "test_runs": "keys scheduling"}
+TESTED_BY = {"test_loop": "inference supervised", "test_runs": "keys scheduling"}
 TESTED_BY |= {"test_identity": "builders seeds"}
 TESTED_BY |= {"test_judging": "comparing claims", "test_records": "checking keys", "test_saving": "provenance"}
-TESTED_BY |= {"test_algorithms": "momentum momentum_encoder pseudo_labels supervised"}
+TESTED_BY |= {"test_algorithms": "momentum_encoder pseudo_labels supervised"}
 TESTED_BY |= {"test_all_losses": "checks close_pairs"}
 TESTED_BY |= {"test_potential_field": "close_pairs", "test_regression": "goldens", "test_specs": "goldens seeds"}
 TESTED_BY |= {"test_files": "sources"}

@@ -1,15 +1,14 @@
-"""Notebooks 91 and 00: their methods are the runs of the papers' notebooks; combinations are what they say."""
+"""Notebooks 91 and 00: their methods are the runs of the papers' notebooks."""
 
 import pytest
 from planned import planned
 
-from experiments.across import one_protocol
 from experiments.across.one_protocol import OneProtocol
 
 
 @pytest.mark.parametrize("profile", ["small", "paper"])
 def test_the_papers_own_methods_are_runs_of_their_notebooks(profile):
-    own = {"PFML": "10", "MFCont": "32", "MFCWMS": "32", "C2-CCP-L": "47", "PLM": "50", "PFML-CCP": "44"}
+    own = {"PFML": "10", "MFCont": "32", "MFCWMS": "32", "C2-CCP-L": "47", "PLM": "50"}
     own |= {"EL-nivMF": "20"} if profile == "small" else {}  # at paper 20 has the protocol of Roth et al.
     if profile == "small":  # where notebook 32 trains three times as long as the others
         del own["MFCont"], own["MFCWMS"]
@@ -27,29 +26,9 @@ def test_what_the_reader_sets_reaches_every_method():
     assert {spec.seed for spec in planned("91", profile="small", seeds=2)[1]} == {0, 1}
 
 
-def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
-    by_method = {spec.method: spec for spec in planned("91", combinations=one_protocol.COMBINATIONS)[1]}
-    for name in ("PFML", "EL-nivMF"):
-        single, repeated = by_method[f"{name}-Proxy"], by_method[f"{name}-CCP"]
-        assert repeated.algorithm == single.algorithm == "chance_constrained" and repeated.loss == single.loss
-        assert single.algorithm_options.get("problem_steps") is None and repeated.algorithm_options["problem_steps"]
-        same = repeated.replace(algorithm_options=single.algorithm_options, method=single.method)
-        assert same == single
-    encoded = by_method["PFML+encoder"]
-    assert (encoded.algorithm, encoded.algorithm_options) == ("momentum", {"momentum": 0.9})
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"methods": ["PFLM"]}, "methods: unknown 'PFLM'; choose among"),
-        ({"combinations": ["PFML-PLM"]}, "combinations: unknown 'PFML-PLM'; choose among PFML-CCP"),
-        ({"combinations": []}, "name one of either"),
-    ],
-)
-def test_what_is_unknown_or_nothing_at_all_is_an_error(values, message):
-    with pytest.raises(ValueError, match=message):
-        OneProtocol.configured(values)
+def test_an_unknown_method_is_an_error():
+    with pytest.raises(ValueError, match="methods: unknown 'PFLM'; choose among"):
+        OneProtocol.configured({"methods": ["PFLM"]})
 
 
 @pytest.mark.parametrize("method", ["PFML", "ProxyAnchor", "Triplet"])

@@ -13,7 +13,7 @@ from experiments.analysis.tables import START
 from experiments.report import catalogue
 from experiments.training import loop, protocols
 from experiments.training.algorithms import chance_constrained as ccp
-from experiments.training.algorithms import momentum, pseudo_labels, supervised
+from experiments.training.algorithms import momentum_encoder, pseudo_labels, supervised
 
 
 def missed(name: str, method: str, setting: str = "") -> set[tuple[str, str]]:
@@ -44,7 +44,7 @@ def negative(module, name: str):
     return module, name, flipped
 
 
-def away_from_the_network(algorithm: momentum.Algorithm) -> None:
+def away_from_the_network(algorithm: momentum_encoder.Algorithm) -> None:
     """The teacher's update with the wrong sign."""
     with torch.no_grad():
         theirs = algorithm.network.state_dict()
@@ -62,7 +62,7 @@ FLIPS = {
     "PLM": (("50", "PLM", ""), negative(piecewise_linear.PiecewiseLinearManifoldLoss, "terms")),
     "supervised": (("11", "ProxyAnchor", "label_noise=0"), negative(supervised.Algorithm, "objective")),
     "projection": (("42", "C2-CCP-L", "projection=10"), negative(ccp, "projection_penalty")),
-    "momentum encoder": (("50", "PLM", ""), (momentum.Algorithm, "after_step", away_from_the_network)),
+    "momentum encoder": (("50", "PLM", ""), (momentum_encoder.Algorithm, "after_step", away_from_the_network)),
     "pseudo-labels": (("50", "K-Means", ""), negative(pseudo_labels.Algorithm, "objective")),
 }
 

@@ -1,4 +1,4 @@
-"""Algorithms: a teacher averages the network, an encoder learns without labels, clusters stand in for labels."""
+"""Algorithms: a momentum encoder averages the network, which learns from it; clusters stand in for labels."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from tiny import TINY
 from experiments.analysis import results
 from experiments.datasets import manifests
 from experiments.training import batches, inference, loop, runs
-from experiments.training.algorithms import momentum, momentum_encoder, pseudo_labels
+from experiments.training.algorithms import momentum_encoder, pseudo_labels
 
-TEACHER = TINY.replace(algorithm="momentum", algorithm_options={"momentum": 0.9})
+PLM = STEPS_OF_PLM.replace(steps=6, loss_lr={"*": 0.05})
 
 
 def states_of(network) -> dict:
@@ -20,16 +20,16 @@ def states_of(network) -> dict:
 
 
 def test_the_teacher_is_the_moving_average_of_weights_and_statistics(monkeypatch):
-    seen, after_step = [], momentum.Algorithm.after_step
+    seen, after_step = [], momentum_encoder.Algorithm.after_step
 
     def spy(algorithm):
         before = states_of(algorithm.teacher)
         after_step(algorithm)
         seen.append((before, states_of(algorithm.network), states_of(algorithm.teacher)))
 
-    monkeypatch.setattr(momentum.Algorithm, "after_step", spy)
-    outcome = loop.train(TEACHER)
-    start = inference.build_network(TEACHER, batches.load_dataset(TEACHER)).state_dict()
+    monkeypatch.setattr(momentum_encoder.Algorithm, "after_step", spy)
+    outcome = loop.train(STEPS_OF_PLM)
+    start = inference.build_network(STEPS_OF_PLM, batches.load_dataset(STEPS_OF_PLM)).state_dict()
     assert len(seen) == 4 and torch.equal(seen[0][0]["head.weight"], start["head.weight"])
     for before, network, teacher in seen:
         for name, value in network.items():
@@ -40,26 +40,15 @@ def test_the_teacher_is_the_moving_average_of_weights_and_statistics(monkeypatch
     assert not torch.equal(seen[-1][1]["head.weight"], seen[-1][2]["head.weight"])
 
 
-def test_a_teacher_without_a_term_leaves_supervised_training_as_it_is():
-    alone = loop.train(TINY)
-    watched = loop.train(TINY.replace(algorithm="momentum"))
-    assert torch.equal(alone.losses, watched.losses) and watched.terms == {}
-    assert torch.equal(alone.embeddings[""], watched.embeddings[""])
-    assert alone.rows == [row for row in watched.rows if "network" not in row]
-
-
 def test_two_networks_are_evaluated_saved_and_tabulated(tmp_path, monkeypatch, shared_cache):
-    run = runs.run(TEACHER.replace(method="X", setting="a=1"))
+    run = runs.run(STEPS_OF_PLM.replace(method="X", setting="a=1"))
     table = results.tidy([run], EXAMPLE.configured({}))
     assert set(table["setting"]) == {"a=1", "a=1;network=teacher"}
     ours, theirs = (table[table["setting"] == setting] for setting in ("a=1", "a=1;network=teacher"))
     assert list(ours["metric"]) == list(theirs["metric"])
-    manifest = batches.load_dataset(TEACHER)
-    embeddings = inference.embed_images(TEACHER, run.network("teacher"), manifest, manifest.indices("test"))
+    manifest = batches.load_dataset(STEPS_OF_PLM)
+    embeddings = inference.embed_images(STEPS_OF_PLM, run.network("teacher"), manifest, manifest.indices("test"))
     assert torch.allclose(embeddings, run.arrays["embeddings teacher"], atol=1e-5)
-
-
-PLM = STEPS_OF_PLM.replace(steps=6, loss_lr={"*": 0.05})
 
 
 def test_terms_networks_and_repetition_and_that_the_encoder_moves_but_slowly():

@@ -49,9 +49,12 @@ TAIL = {"train_from": "block3", "image_size": 24, "test_resize": 28, "cached_vie
         ({"head_start": "ica"}, "head_start must be 'pca' or 'whitened', got 'ica'"),
         ({"head_start": "pca", "embedding_size": None}, "head_start='pca' is of a head.*give an embedding_size"),
         ({"neighbours": 4, "samples_per_class": 4}, "at most one of samples_per_class and neighbours"),
-        ({"algorithm": "momentun"}, r"unknown algorithm 'momentun'; did you mean 'momentum'.*supervised"),
+        ({"algorithm": "momentum"}, r"unknown algorithm 'momentum'; did you mean 'momentum_encoder'.*supervised"),
         ({"algorithm_options": {"momentum": 0.9}}, r"algorithm 'supervised' has no option 'momentum'"),
-        ({"algorithm": "momentum", "algorithm_options": {"momentum": 1}}, r"momentum must be less than 1, got 1"),
+        (
+            {"algorithm": "momentum_encoder", "algorithm_options": {"momentum": 1}},
+            "momentum must be less than 1, got 1",
+        ),
         ({"samples_per_class": 3}, "batch_size must be a multiple of samples_per_class = 3, got 16"),
     ],
 )
