@@ -52,7 +52,7 @@ class Comparison:
     reason: Reason | str = ""  # why these effects settle nothing; empty if they do
     tuned: str = ""  # "yes" or "no"; empty where nothing could be
     classes: tuple[float, float] = (math.nan, math.nan)  # the interval over resampled test classes
-    mixes: str = ""  # "devices", "fingerprints" or "between seeds" where the lines of its runs do, see `_mixes`
+    mixes: str = ""  # "devices" or "fingerprints" where the lines of its runs do, see `_mixes`
     context: Mapping[str, Any] = field(default_factory=dict)  # what of its context is not that of the claim
 
     @property
@@ -268,18 +268,15 @@ def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression]
 
 
 def _mixes(levels: list[dict[Cell, dict[int, Any]]], environments: Environments) -> str:
-    """ "devices", "fingerprints" or "between seeds", where the lines of the runs that are compared were trained on
-    several; a row that another setting names than its run is of a run of the method."""
-    trained_on: dict[int, set[tuple[str, str]]] = {}
+    """ "devices" or "fingerprints", where the lines of the runs that are compared were trained on several; a row that
+    another setting names than its run is of a run of the method."""
+    trained_on: set[tuple[str, str]] = set()
     for level, seeds in (pair for by_level in levels for pair in by_level.items()):
         for seed in seeds:
             of_method = environments.get((level.method, "", seed), ())
-            here = environments.get((level.method, level.setting, seed), of_method)
-            trained_on.setdefault(seed, set()).update(here)
-    every = set().union(*trained_on.values())
-    if len({device for device, _ in every}) > 1:
-        return "devices"
-    return "fingerprints" if any(len(one) > 1 for one in trained_on.values()) else "between seeds" * (len(every) > 1)
+            trained_on.update(environments.get((level.method, level.setting, seed), of_method))
+    several_devices = len({device for device, _ in trained_on}) > 1
+    return "devices" if several_devices else "fingerprints" * (len(trained_on) > 1)
 
 
 def _obstacle(test: ClaimTest, part: Part, context: Context, effects: np.ndarray) -> Reason | str:

@@ -257,7 +257,7 @@ def test_comparisons_that_mix_devices_or_fingerprints_are_marked():
         assert judgement.verdicts["mixes"].tolist() == judgement.comparisons["mixes"].tolist() == [mark]
         assert judgement.verdicts["verdict"].tolist() == ["supported"], "it is marked and still decides"
     machines = {(name, "", seed): [("CPU", "ab"[seed % 2])] for name in ("PFML", "CPML") for seed in range(5)}
-    assert judged(data, environments=machines).verdicts["mixes"].tolist() == ["between seeds"]
+    assert judged(data, environments=machines).verdicts["mixes"].tolist() == ["fingerprints"]
 
 
 def test_holm_counts_claims_and_comparisons_for_contradicted_and_the_largest_p_is_that_of_supported():
