@@ -21,7 +21,8 @@ from experiments.training import records
 DATA = {"glyphs": "embedded glyphs", "omniglot": "Omniglot", "mnist": "MNIST"}
 DATA |= {"cub": "CUB", "cars": "Cars", "sop": "SOP", "inshop": "In-Shop"}
 NETWORKS = {"conv4": "small CNN", "squeezenet1_1": "SqueezeNet", "mobilenet_v2": "MobileNetV2", "resnet50": "ResNet-50"}
-_SAID_ELSEWHERE = ("dataset", "backbone", "seeds", "steps", "epochs", "methods", "small_dim", "mlrc_steps", "variant_steps")
+_SAID_ELSEWHERE = ("dataset", "backbone", "seeds", "steps", "epochs", "methods")
+_SAID_ELSEWHERE += ("small_dim", "mlrc_steps", "variant_steps")  # 0: without these runs
 
 
 @dataclass(frozen=True, eq=False)
