@@ -4,15 +4,13 @@ Each is trained as the notebook of its paper trains it, so that their runs are o
 network and data set, about as many images seen.
 """
 
-import typing
 from typing import Any
-
-from pydantic import model_validator
 
 from experiments import papers
 from experiments.analysis import results
 from experiments.analysis.tables import START
 from experiments.ccp import retrieval as ccp_retrieval
+from experiments.checks import refuse_unknown
 from experiments.meanfield import conventional as meanfield
 from experiments.methods import pick, runs_of
 from experiments.nivmf import retrieval as nivmf_retrieval
@@ -44,15 +42,10 @@ class OneProtocolParams(Params):
 
     methods: tuple[str, ...]
 
-    @model_validator(mode="after")
-    def _known(self) -> typing.Self:
-        if unknown := [name for name in self.methods if name not in MAIN]:
-            raise ValueError(f"methods: unknown {unknown[0]!r}; choose among {', '.join(MAIN)}")
-        return self
-
 
 def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
     """The network before training and the main methods."""
+    refuse_unknown("unknown method", params.methods, MAIN)
     specs = runs_of(pick(papers.methods(), ["untrained"]), params)
     for study, names, changes in SOURCES:
         if asked := tuple(name for name in names if name in params.methods):

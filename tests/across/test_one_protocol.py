@@ -27,8 +27,8 @@ def test_what_the_reader_sets_reaches_every_method():
 
 
 def test_an_unknown_method_is_an_error():
-    with pytest.raises(ValueError, match="methods: unknown 'PFLM'; choose among"):
-        OneProtocol.configured({"methods": ["PFLM"]})
+    with pytest.raises(ValueError, match="unknown method 'PFLM'; did you mean 'PLM'"):
+        OneProtocol.from_cell({"methods": ["PFLM"]})
 
 
 @pytest.mark.parametrize("method", ["PFML", "ProxyAnchor", "Triplet"])
