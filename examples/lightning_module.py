@@ -53,7 +53,7 @@ def main() -> None:
         trainer.save_checkpoint(path)
         restored = Embedding.load_from_checkpoint(path, map_location="cpu")
     same = module.loss(module(x), y) == restored.loss(restored(x), y)  # the samples that it draws are the same too
-    print(f"the restored module goes on alike: {'yes' if same else 'no'}")
+    print(f"the restored module continues with the same numbers: {'yes' if same else 'no'}")
 
 
 if __name__ == "__main__":

@@ -269,7 +269,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rerun", action="store_true", help="also what the store has; new lines are appended")
     command.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores, on GPUs 1)")
 
-    command = _command(commands, "tune", tune, "tune methods alike on validation classes, into results/; resumes")
+    command = _command(commands, "tune", tune, "tune methods on validation classes, with equal budgets, into results/")
     what = "notebooks (name or number), methods, or both: then these methods of them"
     command.add_argument("what", nargs="+", help=what)
     _parameters(command, profile="small")

@@ -186,7 +186,7 @@ def spec_layers(method: Method, params: Params, backbone: str | None = None) -> 
         layers.append(("pretrained network", {"freeze_batchnorm": True}))
         layers.append((PARAMETER, {"warmup_epochs": params.warmup_epochs}))
     if params.train_from and params.weights != "none":
-        # a tail sees the centre crop and its mirror image; images that are taken as they are may have no mirror image
+        # a tail sees the centre crop and its mirror image; images that are not resized may have no mirror image
         views = {"cached_views": 2} if params.train_from != "head" and params.image_size else {}
         layers.append((PARAMETER, {"train_from": params.train_from} | views))
     said: Mapping[str, Setting] = {}

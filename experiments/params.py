@@ -55,7 +55,7 @@ class Params(BaseModel):
     train_from: what is trained of a pretrained network: "" everything, "head" the head alone, or a block of the
         backbone (fire6, layer4.0, blocks.8; a wrong name lists them) and all behind it. What lies below is computed
         once.
-    image_size: pixels of the square crop; 0: the images as they are.
+    image_size: pixels of the square crop; 0: the images at their own size.
     test_resize: pixels of the short side before the test-time centre crop; 0: image_size.
     original_images: True cuts crops from the image files at their full size; False from copies whose short side is
         test_resize, which take a fraction of the disk and the time.

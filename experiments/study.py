@@ -54,7 +54,7 @@ class Study:
     decides: Callable[[Choice], dict[str, Any]] = lambda choice: {}
     # (parameters, method, setting) -> what the paper says of these runs, {name: methods.Setting}. A name is a field of
     # the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes its options and rates
-    # from here; the fields are decided for all methods alike, and only compared by `config`
+    # from here; the fields are the same for all methods, and only compared by `config`
     published: Callable[..., Mapping[str, Any]] = lambda *run: {}
     # {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and figures
     # compare with them}

@@ -48,7 +48,7 @@ def test_training_ends_above_the_untrained_network(name, monkeypatch, capsys):
     assert len(after) == (NETWORKS | EPOCHS)[name]
     assert min(after if name in NETWORKS else after[-1:]) > before + 0.1, text
     if name == "lightning_module":
-        assert "goes on alike: yes" in text
+        assert "continues with the same numbers: yes" in text
     if name == "compiled":
         assert "loss in torch.float32" in text
 

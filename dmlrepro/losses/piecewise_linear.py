@@ -394,7 +394,7 @@ class PiecewiseLinearManifoldLoss(_TwoViews):
         return groups(self, {"*": PROXIES * lr})
 
     def orthonormal_subspaces(self) -> Tensor:
-        """Psi (N_rho, dim, D) by Gram-Schmidt from `subspaces`, in float64; rows that are orthonormal stay as they are.
+        """Psi (N_rho, dim, D) by Gram-Schmidt from `subspaces`, in float64; rows that are orthonormal stay unchanged.
 
         They are a function of the parameter, so that no optimiser can make them oblique.
         """

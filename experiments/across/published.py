@@ -155,7 +155,7 @@ def deviations(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:
-    """How alike the orders of methods are: a row per comparison of `deviations` with Kendall's tau-b between both
+    """How similar the orders of methods are: a row per comparison of `deviations` with Kendall's tau-b between both
     sides, 1 for the same order and -1 for the opposite one."""
     names = ["paper", "table", "dataset", "same data"]
     compared = deviations(rows).rename(columns={"same_data": "same data"}).groupby(["comparison", *names], sort=False)

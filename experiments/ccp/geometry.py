@@ -119,7 +119,7 @@ def bound_rows(point_sets: int) -> Iterator[dict]:
 
     The loss is C2's hinge of a pair, 1-Lipschitz in each point, so that anchors weighted by the samples that they stand
     for are at most the mean distance to them, and so at most the covering radius, from the mean over all pairs (the
-    proof's T1). `gap/radius` is that gap over the radius, `loss_gap` the one of Eq. 11, whose anchors count alike.
+    proof's T1). `gap/radius` is that gap over the radius, `loss_gap` the one of Eq. 11, of equal weights.
     """
     for seed in range(point_sets):
         generator = torch.Generator().manual_seed(seed)

@@ -8,10 +8,10 @@ pretrained on them (networks/conv4_symbols.safetensors), so that a head or a sho
 and nothing of glyphs has been seen. They are the punctuation, currencies, operators, arrows, shapes and few letters of
 Lao that at least eight typefaces contain, in the order of the code points; every sixth is for testing.
 
-Glyphs that render alike (A of Latin, Greek and Cyrillic; c and C after scaling) are one class, represented by the first
-of them. Alike means a correlation above 0.94 of the blurred, box-fitted upright renderings in some shared typeface; a
-symbol looks like no glyph and no earlier symbol, 0.9. The outcome is written down in characters.json, so that labels
-never depend on a rasteriser's version.
+Glyphs that render the same (A of Latin, Greek and Cyrillic; c and C after scaling) are one class, represented by the
+first of them. The same means a correlation above 0.94 of the blurred, box-fitted upright renderings in some shared
+typeface; a symbol looks like no glyph and no earlier symbol, 0.9. The outcome is written down in characters.json, so
+that labels never depend on a rasteriser's version.
 """
 
 import functools

@@ -122,7 +122,7 @@ def test_batch(store: ImageStore, indices: Tensor, size: int, *, resize: int | N
 
 
 def plain_batch(store: ImageStore, indices: Tensor) -> Tensor:
-    """Images of equal size as they are: uint8 (B, C, H, W)."""
+    """Images of equal size, unchanged: uint8 (B, C, H, W)."""
     indices = torch.as_tensor(indices)
     if store.image_size is None:
         raise ValueError("plain_batch needs a set whose images have one size; train_batch and test_batch crop")

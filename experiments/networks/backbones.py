@@ -319,7 +319,7 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     if name == "bn_inception":
         return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
     if library == "own":
-        half = (0.5,) * in_channels  # pixels to [-1, 1], images as they are
+        half = (0.5,) * in_channels  # pixels to [-1, 1], images not resized
         return model, Preprocess(half, half, crop=None)
     if library == "timm":
         model.reset_classifier(0, "")

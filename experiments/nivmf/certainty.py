@@ -33,7 +33,7 @@ class Degrade(nn.Module):
 
     kind: "crop" keeps a square window of the share 1 - strength of the area, enlarged to the full size; "occlusion"
     covers a square of the share `strength` with the image's median; "blur" is a Gaussian whose standard deviation is
-    strength / 8 of the height. strength: in [0, 1), 0 leaves the images as they are.
+    strength / 8 of the height. strength: in [0, 1), 0 leaves the images unchanged.
     """
 
     def __init__(self, kind: str, strength: float, seed: int = 0):

@@ -130,7 +130,7 @@ COMPARED: dict[str, dict[str, Setting]] = {
 
 
 def released_for(dataset: str, backbone: str, dim: int) -> dict[str, Setting]:
-    """The released run of ProxyAnchor + EL-nivMF; where none was released (SOP, BN-Inception), the most alike: for CUB
+    """The released run of ProxyAnchor + EL-nivMF; where none was released (SOP, BN-Inception), the nearest: for CUB
     where the set is not Cars, with ResNet-50, at 128 dimensions up to 128 and at 512 above."""
     benchmark = benchmark_of(dataset)
     known = benchmark if benchmark in ("cub", "cars") else "cub", 128 if dim <= 128 else 512

@@ -33,7 +33,7 @@ MANY_CLASSES = ("sop", "inshop", "omniglot")
 
 
 def published_for(dataset: str, backbone: str) -> dict[str, Setting]:
-    """Table 8 and Sec. 4 for a data set and backbone, those of the most alike where the paper has none; a transformer
+    """Table 8 and Sec. 4 for a data set and backbone, those of the most similar where the paper has none; a transformer
     takes the column of ResNet-50."""
     benchmark = benchmark_of(dataset)
     many, backbone = benchmark in MANY_CLASSES, backbone if backbone in (IBN, VIT, DINO) else R50
@@ -63,7 +63,7 @@ def published_for(dataset: str, backbone: str) -> dict[str, Setting]:
 
 
 # The paper searches alpha and delta. A search here may vary the radius of repulsion too, over those of Fig. 3(d) and
-# below; the search that all methods get alike leaves it at delta, since Eq. 2 is what claims are about.
+# below; the search, the same for all methods, leaves it at delta, since Eq. 2 is what claims are about.
 RANGES = {"alpha": Range(0, 6), "delta": Range(0.1, 0.3)}
 REPULSION = {"delta_rep": Range(0.1, 0.45)}
 

@@ -118,7 +118,7 @@ class Task:
 
 
 def stored_side(spec: RunSpec) -> int | None:
-    """Short side of the decoded copies that a run reads, in pixels; None: the images as they are."""
+    """Short side of the decoded copies that a run reads, in pixels; None: the images at their own size."""
     if spec.image_size is None or spec.original_images:
         return None
     return max(spec.test_resize or spec.image_size, spec.image_size)

@@ -1,8 +1,8 @@
 """Whether the stored runs are what the present code trains: a sample trained again, and compared.
 
 Of each kind, see `records.kind`, some runs are trained again, spread over all that a CPU or GPU, as this machine has,
-trained: what takes a GPU minutes takes a CPU hours. Where the machine is alike (rounding, device, threads and versions
-of packages) they agree if all rows do, but for the order of sums. Elsewhere each row of the last step has to lie within
+trained: what takes a GPU minutes takes a CPU hours. Where the machine is the same (rounding, device, threads, package
+versions) they agree if all rows do, but for the order of sums. Elsewhere each row of the last step has to lie within
 3 standard deviations over seeds of the stored one, and their mean deviation within 2 / sqrt(runs) of them.
 """
 
@@ -22,7 +22,7 @@ SUMMED = 1e-7  # what another order of the sums in a metric may change
 EACH, MEAN = 3.0, 2.0  # standard deviations over seeds: of a row, and of the mean deviation times sqrt(runs)
 SEEDS = 3  # so many values give a deviation
 LEAST = 1e-3  # the least deviation: of fractions a tenth of a point, which seeds that agree do not show
-ALIKE = ("rounding", "device", "threads", "versions")
+KIND_OF_MACHINE = ("rounding", "device", "threads", "versions")
 PARTICULAR = ("seed", "keep_history", "eval_every", "eval_every_epochs")  # what runs that differ by seed may differ in
 
 
@@ -80,13 +80,13 @@ def difference(lines: Sequence[Mapping], trained: Sequence[Any], of_kind: Iterab
             seeds.setdefault((_setting(line), row), []).append(value)
     scaled, compared = [], 0
     for line, run in zip(lines, trained):
-        alike = all(run.made[name] == line["made"][name] for name in ALIKE)
-        then, now = (_values(rows, every=alike) for rows in (line["rows"], run.rows))
+        same_kind = all(run.made[name] == line["made"][name] for name in KIND_OF_MACHINE)
+        then, now = (_values(rows, every=same_kind) for rows in (line["rows"], run.rows))
         if then.keys() != now.keys():
             return f"{line['described']} has rows of other names"
-        if alike:
+        if same_kind:
             if any(abs(now[row] - value) > SUMMED for row, value in then.items()):
-                return f"{line['described']} has other rows on a machine that is alike"
+                return f"{line['described']} has other rows on a machine of the same kind"
             continue
         compared += 1
         for row, value in then.items():

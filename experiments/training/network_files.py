@@ -41,7 +41,7 @@ def save(run: RunResult, path: Path) -> Path:
     spec, manifest, network = run.spec, batches.load_dataset(run.spec), run.network()
     height, width = (spec.image_size,) * 2 if spec.image_size else images.open_images(manifest).image_size or (0, 1)
     if height != width:
-        raise ValueError(f"{run.described}: its images are taken as they are and not square; train with image_size")
+        raise ValueError(f"{run.described}: its images are not resized and not square; train with image_size")
     about = {name: getattr(spec, name) for name in ("backbone", "pooling", "test_resize")}
     about |= {"dim": spec.embedding_size, "size": height, "short_side": batches.stored_side(spec)}
     about["channels"] = 1 if isinstance(manifest.images, np.ndarray) and manifest.images.ndim == 3 else 3

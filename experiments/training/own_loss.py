@@ -122,7 +122,7 @@ def refuse_unsound(build: Callable[[int, int], nn.Module]) -> None:
 def _evaluated(
     build: Callable[[int, int], nn.Module], points: Tensor, labels: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Value and gradients, by what they are of, of a loss that is always drawn alike."""
+    """Value and gradients, by what they are of, of a loss whose draws are always the same."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         loss, points = build(CLASSES, DIM).train(), points.clone().requires_grad_()

@@ -157,7 +157,7 @@ def lines(file: Path) -> list[dict]:
 def of_runs(runs_folder: Path) -> dict[str, list[dict]]:
     """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out.
 
-    ValueError names a line that was edited, and two of one run, of one version and from machines that round alike, that
+    ValueError names a line that was edited, and two of one run, of one version and one rounding, that
     differ in more than what machines and costs they had, or of one measurement that differ in value."""
     return _by_name(runs_folder)[0]
 

@@ -1,7 +1,7 @@
 """Search of a method's hyperparameters on validation classes; the test set has no part.
 
 The spec as it stands is trial 0; Bayesian proposals (TPE), each a function of the trials before it, or a grid follow.
-The constants are of the search that every method gets alike. What runs score is kept in the cache, where an interrupted
+The constants are the same for every method. What runs score is kept in the cache, where an interrupted
 search finds it again; only a complete search becomes a file or replaces one.
 """
 

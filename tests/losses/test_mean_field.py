@@ -44,7 +44,7 @@ def resummed(x, labels, fields):
 
 
 def eq_6(x, labels, positive_margin, negative_margin, acting=None):
-    """acting(phi): how each sample acts with each; by default as they are, which mean fields replace."""
+    """acting(phi): how each sample acts with each; by default themselves, which mean fields replace."""
     acting = acting or (lambda phi: phi(distances(x, x)))
     mean = averages(labels, labels.unique())
     same, other = (mean @ acting(phi) @ mean.T for phi in contrastive_terms(positive_margin, negative_margin))

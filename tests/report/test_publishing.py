@@ -127,7 +127,7 @@ def test_another_step_of_an_early_stop_is_another_outcome_and_not_another_row(tm
     ("made_on", "number", "why"),
     [
         ("there", 53.0, "1 golden values are beyond their tolerance"),
-        ("here", 50.001, "1 of 1 numbers differ, on a processor that rounds alike"),
+        ("here", 50.001, "1 of 1 numbers differ, on a processor with the same rounding"),
         ("here", 50.000001, ""),  # the last digit that is written
         ("there", 50.001, ""),
     ],

@@ -1,4 +1,4 @@
-"""`config` prints the runs as they are, and says truly who decided each setting."""
+"""`config` prints the runs' settings, and says truly who decided each setting."""
 
 import re
 

@@ -250,7 +250,7 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
 
 
 def test_runs_of_another_machine_may_deviate_singly_and_not_all_to_one_side():
-    made = dict.fromkeys(checking.ALIKE, "one")
+    made = dict.fromkeys(checking.KIND_OF_MACHINE, "one")
     values = (0.70, 0.71, 0.72, 0.73)
 
     def row(value):
@@ -272,7 +272,7 @@ def test_runs_of_another_machine_may_deviate_singly_and_not_all_to_one_side():
     assert differs(2, -2, 1, -1) == ""
     assert differs(0, 0, 0, 3.5).startswith("seed 3: R@1")
     assert differs(1.1, 1.1, 1.1, 1.1).endswith("standard deviations beside theirs on average")
-    for shift, message in ((1e-6, "seed 0 has other rows on a machine that is alike"), (1e-9, "")):
+    for shift, message in ((1e-6, "seed 0 has other rows on a machine of the same kind"), (1e-9, "")):
         alike = [SimpleNamespace(made=made, rows=row(value + shift)) for value in values]
         assert checking.difference(lines, alike, lines) == message
 
@@ -283,7 +283,7 @@ def test_a_sample_of_the_runs_of_this_kind_of_device_is_trained_again(finished, 
     (row,) = checking.check(2, jobs=1)
     assert (row["runs"], row["trained"], row["differ"]) == (3, 2, "")
     rewrite(file, lambda line: line | {"rows": [row | {"value": row["value"] + 0.01} for row in line["rows"]]})
-    assert checking.check(1, jobs=1)[0]["differ"].endswith("has other rows on a machine that is alike")
+    assert checking.check(1, jobs=1)[0]["differ"].endswith("has other rows on a machine of the same kind")
     assert checking.check(1, ["another kind"]) == []
 
 

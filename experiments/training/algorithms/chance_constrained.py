@@ -171,7 +171,7 @@ class Algorithm(supervised.Algorithm):
 
     @torch.no_grad()
     def _pool(self, drawn: Tensor) -> Tensor:
-        """(C, size, D) embeddings of train images (C, size) in training's augmentation, as they are compared."""
+        """(C, size, D) embeddings of train images (C, size) in training's augmentation, in which they are compared."""
         chunks = drawn.flatten().tensor_split(-(-drawn.numel() // CHUNK))
         numbered = ((chunk, number) for number, chunk in enumerate(chunks))
         device, parts = next(self.network.parameters()).device, []
