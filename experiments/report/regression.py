@@ -58,7 +58,7 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
 
 def outdated(build: Path, target: Path) -> dict[str, str]:
     """The committed tables in `target` that are not what the present code makes of them in a build folder, and why. Any
-    other number where the rounding is the same is a change of the code, on others one beyond a golden tolerance."""
+    other number where the rounding is the same is a change of the code, elsewhere one beyond a golden tolerance."""
     known = {path.name for path in table_paths(target)}
     reasons = {path: _why_outdated(target / path.name, path) for path in table_paths(build) if path.name in known}
     return {path.stem: why for path, why in reasons.items() if why}
