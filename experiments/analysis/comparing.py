@@ -35,7 +35,7 @@ class Reason(StrEnum):
     PRECONDITION = "precondition not met"
     BELOW = "below the pretrained features"
     UNLEARNED = "not learned"
-    TUNING = "unequal tuning budget"
+    TUNING = "unequal or no tuning"
     CONSTANT = "same value in every seed"
     NOT_FINITE = "value not finite"
     HOLM = "not after Holm"
@@ -147,7 +147,7 @@ class Context:
 
     where: dict[str, Any]
     cells: tables.Cells
-    studied: Collection[tuple[str, str]]  # (method, metric) of the cells that need no images
+    studied: Mapping[tuple[str, str], str]  # (method, metric) of the cells that need no images: their network
     resampled: tables.Cells  # the cells under resampled test classes
     trials: Mapping[str, int]  # by method, how many chose its settings
     environments: Environments
@@ -188,9 +188,9 @@ def contexts_of(
         if without_images or study.all():
             for backbone, part in [("", group)] if without_images else group.groupby("backbone", sort=False):
                 where = dict(zip(tables.CONTEXT, (experiment, profile, tables.SYNTHETIC, backbone, "", "")))
-                yield Context(where, tables.cells_of(part), (), {}, **how)
+                yield Context(where, tables.cells_of(part), {}, {}, **how)
             continue
-        studied = tables.cells_of(group[study])
+        studied = dict(group[study].groupby(["method", "metric"])["backbone"].first())
         headless = pd.to_numeric(group["dim"], errors="coerce") == 0
         trained = ~study & ~headless if (~study & ~headless).any() else ~study
         network = [name for name in tables.CONTEXT if name != "dim"]
@@ -198,7 +198,7 @@ def contexts_of(
         for key, runs in group[trained].groupby(tables.CONTEXT, dropna=False, sort=False):
             where = dict(zip(tables.CONTEXT, key))
             beside = without_head.get(tuple(where[name] for name in network), {})
-            cells = studied | beside | tables.cells_of(runs)
+            cells = tables.cells_of(group[study]) | beside | tables.cells_of(runs)
             yield Context(where, cells, studied, resampled.get(key, {}), **how)
 
 
@@ -261,8 +261,9 @@ def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression]
         resampled = tables.effects(context.resampled, *pair, part.metric, part.relative).mean(axis=0)
         classes = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2])
     low, high = map(float, 100 * np.expm1(classes) if part.relative else classes)
-    studied = (part.subject.cells[0].method, part.metric) in context.studied
-    elsewhere = {"dataset": tables.SYNTHETIC, "backbone": "", "dim": "", "protocol": ""} if studied else {}
+    network = _studied(part, context)
+    study = {"dataset": tables.SYNTHETIC, "backbone": network, "dim": "", "protocol": ""}
+    elsewhere = {} if network is None else study
     mixes = _mixes(levels, context.environments) if part.about == "training" else ""
     return Comparison(part, *pair, effects, reason, tuned, (low, high), mixes, elsewhere)
 
@@ -279,13 +280,19 @@ def _mixes(levels: list[dict[Cell, dict[int, Any]]], environments: Environments)
     return "devices" if several_devices else "fingerprints" * (len(trained_on) > 1)
 
 
+def _studied(part: Part, context: Context) -> str | None:
+    """The network of a study without images that the part is about; None where the part is about runs."""
+    return context.studied.get((part.subject.cells[0].method, part.metric))
+
+
 def _obstacle(test: ClaimTest, part: Part, context: Context, effects: np.ndarray) -> Reason | str:
     """Why these effects can settle nothing, whoever was tuned and has learned."""
     if not np.isfinite(effects).all():
         return Reason.NOT_FINITE
     if any(tables.uncovered(context.cells, cell, part.metric) for cell in part.cells):
         return Reason.RANGE
-    if not part.by_rows and test.network and not context.where["backbone"].startswith(test.network):
+    network = context.where["backbone"] if (studied := _studied(part, context)) is None else studied
+    if not part.by_rows and test.network and not network.startswith(test.network):
         return Reason.NETWORK
     planned = PLANNED_OF.get(context.where["backbone"], test.seeds) if part.about == "training" else MIN_SEEDS
     demo = part.about in ("training", "features") and context.where["profile"] == "quick"  # shows directions only

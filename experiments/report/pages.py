@@ -86,7 +86,7 @@ def counts_table() -> str:
         if of := [claim_id for claim_id in here if here[claim_id] == word]:
             fixed = sum(not getattr(lines[claim_id], "revised", tests[claim_id].revised) for claim_id in of)
             rows.append((word, len(of), fixed, ", ".join(of)))
-    return table(("verdict", "claims", "test fixed before its runs", "which"), rows)
+    return table(("verdict", "claims", "test not revised", "which"), rows)
 
 
 def _link(notebook: str) -> str:

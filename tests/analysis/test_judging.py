@@ -361,6 +361,17 @@ def test_a_ratio_of_times_is_measured_on_this_machine(ratio, outcome):
     assert line(data[data.seed < 3], part).verdict == "not run"
 
 
+@pytest.mark.parametrize(("timed", "verdict"), [("resnet50", "measured"), ("conv4", "not run")])
+def test_a_claim_about_one_network_looks_at_the_network_of_its_rows(timed, verdict):
+    where = {"metric": "seconds_ratio", "backbone": timed, "dataset": "synthetic"}
+    timings = table(rows("PFML", spread(1.05, sd=0.01), "M=30", **where), start=None)
+    data = pd.concat([timings, pfml_against_cpml(1.0, backbone="squeezenet1_1")])
+    data["experiment"], data["profile"] = "x", "small"
+    test = ClaimTest("pfml-02", "x", (claims.cheaper("PFML;M=30", "1.1"),), "", network="resnet50")
+    row = judging.judge(data, FAMILY | {"pfml-02": test}, ["pfml-02"], trials=TUNED).verdicts.iloc[0]
+    assert (row.verdict, row.dataset, row.backbone) == (verdict, "synthetic", timed)
+
+
 def test_each_kind_has_its_mirror_image():
     values = spread(2.0, seeds=10, sd=0.5)
     for kind in (superiority, rank):
