@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         return options.run(options) or 0
     except ModuleNotFoundError as error:
@@ -320,7 +319,3 @@ def _parameters(parser: argparse.ArgumentParser, profile: str = "quick") -> None
     how: dict[str, Any] = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
     how["help"] = "a parameter of the notebooks, as in papermill; repeatable"
     parser.add_argument("-p", dest="parameters", **how)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

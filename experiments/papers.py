@@ -1,7 +1,6 @@
 """The packages of the papers, and the methods of all of them. Only what compares all methods imports this file."""
 
 import importlib
-import types
 from pathlib import Path
 
 import experiments
@@ -15,14 +14,12 @@ def packages() -> list[str]:
     return sorted(f"experiments.{path.parent.name}" for path in files)
 
 
-def modules() -> dict[str, types.ModuleType]:
-    """The methods.py of each paper by the paper's id, in the order of the ids."""
-    return {package.rpartition(".")[2]: importlib.import_module(f"{package}.methods") for package in packages()}
-
-
 def methods() -> dict[str, Method]:
     """The shared baselines, then the METHODS of each paper, papers in the order of their names."""
-    return dict(BASELINES) | {name: method for module in modules().values() for name, method in module.METHODS.items()}
+    found = dict(BASELINES)
+    for package in packages():
+        found |= importlib.import_module(f"{package}.methods").METHODS
+    return found
 
 
 def names() -> Names:

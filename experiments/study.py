@@ -114,8 +114,7 @@ class Study:
             return pd.DataFrame(columns=["here", "published"])
         entry = entries[0]
         here, paper = self.params_of(entry), self.configured({"profile": "paper"})
-        epochs = getattr(paper, "epochs", 0)
-        budget = f"{epochs} epochs" if epochs else "until the validation score no longer rises"
+        budget = f"{paper.epochs} epochs" if paper.epochs else "until the validation score no longer rises"
         theirs = (stored.data_in_words(paper.dataset), paper.backbone, budget, f"{paper.seeds} seeds")
         both = itertools.zip_longest(entry.plain_words, theirs, fillvalue="")
         rows = dict(zip(("data", "network", "budget", "seeds"), both))
@@ -263,7 +262,7 @@ class Execution:
             hits=results.hits(finished, self.params) if finished else None,
             trials=self.trials(table),
             device=keys.device_name(),
-            pretrained=getattr(self.params, "weights", "") != "none",
+            pretrained=self.params.weights != "none",
         )
 
     def trials(self, table: pd.DataFrame) -> dict[str, int]:

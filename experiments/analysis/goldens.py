@@ -61,17 +61,13 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def missed(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the golden table that the new means miss, with the golden and the new value and the tolerance."""
-    joined = beside(table, golden)
-    return joined[~(joined["moved"] <= joined["tolerance"])]  # a missing row compares false
-
-
-def beside(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
-    """The golden table with the mean of the new table, `new`, and how far it `moved`; NaN where it has none."""
+    """Rows of the golden table that the new means miss, with both values, how far the mean `moved` and the tolerance; a
+    row that the new table lacks is missed, with NaN."""
     new = means(table, golden["metric"].unique()).drop(columns="seeds")
     joined = golden.merge(new, on=IDENTITY, how="left", suffixes=("", "_"))
     joined = joined.rename(columns={"value": "golden", "value_": "new"})
-    return joined.assign(moved=(joined["new"] - joined["golden"]).abs())
+    joined = joined.assign(moved=(joined["new"] - joined["golden"]).abs())
+    return joined[~(joined["moved"] <= joined["tolerance"])]  # NaN compares false
 
 
 def means(table: pd.DataFrame, metrics: Iterable[str] = METRICS) -> pd.DataFrame:

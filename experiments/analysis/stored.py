@@ -74,7 +74,7 @@ class Stored:
     def _words(self, data: Callable[[str], str], network: Callable[[str], str]) -> list[str]:
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
         rows = self.table if where.empty else where
-        part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
+        part = self.parameters.get("train_from")
         form = "head on {}" if part == "head" else f"{{}} from {part} on"
         form = form if part and self.trained else "{}"
         networks = [form.format(network(name)) for name in dict.fromkeys(rows["backbone"]) if name]

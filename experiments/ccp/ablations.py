@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import LOSSES, CcpOptions, Level, ccp_runs, ccp_spec, unmeasured_study
+from experiments.ccp.methods import LOSSES, PROFILES, CcpOptions, Level, ccp_runs, ccp_spec, decided, published_settings
 from experiments.methods import BASELINES, expand_seeds
 from experiments.params import MAY_BE_EMPTY, Number, Whole, parameters
 from experiments.studies import measured
+from experiments.study import Study
 from experiments.training import records, runs
 from experiments.training.spec import RunSpec
 
@@ -91,7 +92,15 @@ def solved(run: runs.RunResult) -> list[list[float]] | None:
     return load_file(path)["_extra_state"].tolist() if path.is_file() else None
 
 
-ccp_study = functools.partial(unmeasured_study, measures=courses_of, claims=TESTS)
+ccp_study = functools.partial(
+    Study,
+    paper="ccp",
+    shared=PROFILES,
+    decides=decided,
+    published=published_settings,
+    measures=courses_of,
+    claims=TESTS,
+)
 LambdaProxies = ccp_study(
     "42_ccp_ablation_lambda_proxies",
     parameters(CcpOptions, projections=tuple[Number, ...], numbers=tuple[Whole, ...]),

@@ -22,7 +22,6 @@ from experiments.figures.style import Names
 from experiments.methods import BASELINES, PROXIES, Method, Setting, expand_seeds, merged, pick, spec_layers, spec_of
 from experiments.params import Choice, Count, Number, Params, Whole
 from experiments.profiles import benchmark_of
-from experiments.study import Study
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
 
@@ -171,9 +170,6 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
     return NETWORK | settings
 
 
-unmeasured_study = functools.partial(Study, paper="ccp", shared=PROFILES, decides=decided, published=published_settings)
-
-
 def xbm_options(params: Params, size: str) -> dict[str, int]:
     """How large a memory is, and after how many steps it starts."""
     batches = XBM_BATCHES[benchmark_like(params.dataset)]["SL".index(size)]
@@ -184,14 +180,13 @@ def xbm_options(params: Params, size: str) -> dict[str, int]:
 def ccp_spec(
     name: str,
     params: Any,
-    records: Mapping[str, Method] = METHODS,
     *,
     setting: str = "",
     algorithm: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunSpec:
     """The run of one method; algorithm: its options that differ from the parameters'; others as in `spec_of`."""
-    (method,), (over, form, size) = pick(records, [name]), parts_of(name)
+    (method,), (over, form, size) = pick(METHODS, [name]), parts_of(name)
     if method.loss is None:
         return spec_of(method, params, setting=setting, **changes)
     fields: dict[str, Any] = {"monitor": "MAP@R"}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dmlrepro import metrics
 from experiments.methods import pick, runs_of
+from experiments.nivmf.claims import CORRUPTIONS
 from experiments.nivmf.methods import METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import parameters
 from experiments.studies import evaluated_labels, scored, with_measured
@@ -19,7 +20,6 @@ from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
-CORRUPTIONS = ["crop", "occlusion", "blur"]
 STRENGTHS = [0.0, 0.25, 0.5, 0.75]
 
 
@@ -153,7 +153,7 @@ def degraded_examples(run: RunResult) -> tuple[list[list], list[str]]:
     manifest = batches.load_dataset(run.spec)
     batch = batches.test_images(run.spec, manifest, manifest.indices("test")[:1])
     rows = [[Degrade(kind, s)(batch)[0].permute(1, 2, 0).numpy() for s in STRENGTHS] for kind in CORRUPTIONS]
-    return rows, CORRUPTIONS
+    return rows, [*CORRUPTIONS]
 
 
 Certainty = nivmf_ablation(

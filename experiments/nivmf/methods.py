@@ -237,12 +237,14 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
     return {name.replace("loss_lr.", "loss_lr.probabilistic."): setting for name, setting in record.items()}
 
 
-def nivmf_study(*what: Any, **how: Any) -> Study:
-    shared: dict[str, Any] = {"paper": "nivmf", "claims": TESTS, "shared": {"paper": {"protocol": "roth"}}}
-    shared |= {"decides": decided, "published": published_settings}
-    return Study(*what, **shared | how)
-
-
+nivmf_study = functools.partial(
+    Study,
+    paper="nivmf",
+    claims=TESTS,
+    shared={"paper": {"protocol": "roth"}},
+    decides=decided,
+    published=published_settings,
+)
 nivmf_ablation = functools.partial(
     nivmf_study,
     decides=lambda choice: decided(choice, ablation=True),

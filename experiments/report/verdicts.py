@@ -51,7 +51,7 @@ def lines() -> pd.DataFrame:
     judged, frozen = [], claims.frozen()
     for saved, of_table in _judged():
         # how far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone
-        part = "head" if saved.parameters.get("freeze_trunk") else saved.parameters.get("train_from")
+        part = saved.parameters.get("train_from")
         pilot = saved.profile == "small" and saved.stem in frozen["pilots"]
         added: dict[str, Any] = {"label": saved.label, "plain_label": saved.plain_label, "stem": saved.stem}
         added["budget"] = saved.table["step"].max()
