@@ -130,8 +130,9 @@ def counterparts(rows: pd.DataFrame) -> pd.DataFrame:
 
 def deviations(rows: pd.DataFrame) -> pd.DataFrame:
     """Both sides of every comparison of three and more methods in one retrieval score, each less the mean over these
-    methods: columns paper, table, dataset, comparison, method, own (the paper's method), same_data, theirs and ours."""
-    both = rows[rows["ours"].notna()]
+    methods, without demos: columns paper, table, dataset, comparison, method, own (the paper's method), same_data,
+    theirs and ours."""
+    both = rows[rows["ours"].map(lambda side: side is not None and side.source.profile != "quick")]
     conditions = both["split_or_setting"].map(lambda split: re.sub("|".join(LEVELS), "", split).strip("; "))
     sources = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem)).rename("source")
     context = ["paper", "table", "dataset", "backbone", "dim", conditions, sources]

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from experiments import studies
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, PROXIES, Method, Setting, expand_seeds, merged, pick, spec_layers, spec_of
-from experiments.params import Choice, Count, Number, Params, Whole
+from experiments.params import Choice, Count, Number, Params, Whole, protocol_of
 from experiments.profiles import benchmark_of
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
@@ -79,6 +79,11 @@ NETWORK = {
     "batch_size": Setting(32, "Sec. V-A: '32 batch size (4 samples per class)'"),
     "embedding_size": Setting(128, "Sec. IV-D: 'embedding vectors of size 128 (BN-Inception)'"),
     "freeze_batchnorm": Setting(True, "the released code; the paper does not say"),
+}
+# and otherwise of Table IV
+CONVENTIONAL = {
+    "batch_size": Setting(96, "Sec. V-C: 'batch size of 128 for BN-Inception and 96 for ResNet50'"),
+    "embedding_size": Setting(512, "Table IV: C2-CCP-L^512"),
 }
 
 
@@ -163,11 +168,12 @@ def published_settings(params: Params, method: str, setting: str = "") -> Mappin
     if form == "XBM":
         named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
         options = {named[name]: value for name, value in options.items()} | xbm_options(params, size)
+    network = NETWORK | CONVENTIONAL if protocol_of(params) == "conventional" else NETWORK
     source = "supplement, hyperparameters of the losses"
     settings = {f"loss.{name}": Setting(value, source) for name, value in options.items()}
     if over in LOSSES and form in ("Proxy", "CCP"):
         settings["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
-    return NETWORK | settings
+    return network | settings
 
 
 def xbm_options(params: Params, size: str) -> dict[str, int]:
@@ -190,6 +196,8 @@ def ccp_spec(
     if method.loss is None:
         return spec_of(method, params, setting=setting, **changes)
     fields: dict[str, Any] = {"monitor": "MAP@R"}
+    if params.profile == "paper" and protocol_of(params) == "conventional":
+        fields["weight_decay"] = NETWORK["weight_decay"].value
     if params.profile != "paper" and not params.eval_every_epochs:  # at paper the protocol says how often
         fields["eval_every"] = params.eval_every
     if form in ("Proxy", "CCP"):

@@ -82,5 +82,8 @@ Conventional = ccp_study(
     # evaluations on the test set end a projection, as in the paper
     parameters(CcpOptions, methods=(tuple[str, ...], ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS"))),
     lambda params: expand_seeds(specs_of(params), params),
-    profiles={"*": {"protocol": "conventional"}},
+    profiles={
+        "*": {"protocol": "conventional"},
+        "paper": {"batch_size": 96, "lr": 1e-5},
+    },
 )

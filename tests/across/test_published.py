@@ -99,7 +99,9 @@ def test_the_order_of_the_methods_is_compared(joined_with, order, tau):
     printed = joined_with(made({"PFML": 0.0, "CPML": 0.0, "ProxyAnchor": 0.0}))["value"].loc["CUB-200-2011"]
     known = {"Potential Field (Ours)": "PFML", "CPML (Sec. 3.4)": "CPML", "Proxy Anchor": "ProxyAnchor"}
     highest_first = [known[name] for name in printed.sort_values(ascending=False).index if name in known]
-    rows = joined_with(made(dict(zip(highest_first, order)))).reset_index()
+    ours = dict(zip(highest_first, order))
+    assert published.deviations(joined_with(made(ours)).reset_index()).empty, "a demo carries no evidence"
+    rows = joined_with(made(ours, profile="small")).reset_index()
     orders = published.agreement(rows)
     assert orders.loc[orders["dataset"] == "CUB-200-2011", "tau"].tolist() == [tau]
     assert not orders["same data"].any()
