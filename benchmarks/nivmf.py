@@ -28,14 +28,14 @@ from experiments import timing
 SIZES = {  # images, classes, embedding, samples
     "tiny": (2, 3, 4, 2),
     "quick": (8, 60, 32, 3),
-    "issue": (32, 2000, 128, 5),
+    "32 x 2000": (32, 2000, 128, 5),
     "sop": (112, 11318, 512, 5),
 }
-PLAN = (("issue", "product", 9), ("issue", "broadcast", 5), ("issue", "loop", 1), ("sop", "product", 3))
+PLAN = (("32 x 2000", "product", 9), ("32 x 2000", "broadcast", 5), ("32 x 2000", "loop", 1), ("sop", "product", 3))
 QUICK_PLAN = tuple(("quick", implementation, 3) for implementation in ("product", "broadcast", "loop"))
 LIMITS = {  # (size, metric, compared with): largest ratio
-    ("issue", "seconds", "loop"): 1 / 10,
-    ("issue", "megabytes", "broadcast"): 1 / 4,
+    ("32 x 2000", "seconds", "loop"): 1 / 10,
+    ("32 x 2000", "megabytes", "broadcast"): 1 / 4,
 }
 SOP_MEGABYTES = 1500
 
