@@ -121,12 +121,9 @@ def similarity_correlation(similarity: Tensor, labels: Tensor) -> float:
         centred[torch.arange(len(rows)), rows] = 0
         variance += centred.square().sum() / num_pairs
         covariance += (centred * (labels[rows, None] == labels)).sum() / num_pairs
-    if not variance or not 0 < same < 1:
+    if not variance > (1e-14 * mean).square() or not 0 < same < 1:  # below, it is what rounding makes of a constant
         raise ValueError("similarity_correlation is undefined: similarity or same-label is constant over the pairs")
     return (covariance / (variance * same * (1 - same)).sqrt()).item()
-
-
-# Geometry
 
 
 @torch.no_grad()
@@ -140,7 +137,7 @@ def proxy_wasserstein(
 
         "assignment"  mean distance of the matched pairs: what PFML's supplement prints as W_2, in truth W_1
         "w2"          root of the least mean squared distance: the true W_2
-        "nearest"     mean distance of a proxy to its nearest sample, repeats allowed; of M samples at most the first
+        "nearest"     mean distance of a proxy to its nearest sample, repeats allowed
 
     proxies (C, M, D), embeddings (N, D), labels (N,) in [0, C). Returns the mean over the classes that have samples,
     and the value of each class (C,), NaN where it has none.
@@ -212,7 +209,7 @@ def feature_diversity(embeddings: Tensor) -> float:
     """Uniformity of the singular values of the unit embeddings, their geometric over their arithmetic mean; in [0, 1].
 
     It is exp(-rho) of the spectral decay rho = KL(uniform || normalised singular values) of Roth et al. (ICML 2020),
-    uncentred as there, over all min(N, D) values. 1: all directions are used equally; 0: some direction not at all.
+    uncentred as there, over all min(N, D) values. 1: all directions are used equally; near 0: many not at all.
     """
     singular = torch.linalg.svdvals(directions(as_points(embeddings, "embeddings"), "embeddings"))
     return (singular.log().mean().exp() / singular.mean()).item()

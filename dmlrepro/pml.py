@@ -99,6 +99,8 @@ class Loss(losses.BaseMetricLossFunction):
                 check_unused(self.loss, ref_emb=ref_emb, ref_labels=ref_labels)
             values = self.loss.per_sample(*(given if of_pairs else given[:2]))
             if weighs:
+                if getattr(self.loss, "regularization", 0):
+                    raise ValueError("indices_tuple would weigh the regulariser, too; set regularization to 0")
                 values = values * loss_and_miner_utils.convert_to_weights(indices_tuple, labels, values.dtype)
             terms = {"loss": (values, torch.arange(len(values), device=values.device), "element")}
         keys = ("losses", "indices", "reduction_type")  # what reducers get, in the library's order

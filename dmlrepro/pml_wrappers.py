@@ -46,7 +46,7 @@ class SelfSupervisedLoss(_AnyLoss, losses.SelfSupervisedLoss):
 
 
 class DistributedLossWrapper(distributed.DistributedLossWrapper):
-    """`DistributedLossWrapper(loss, efficient=False)`, with the gradients of one rank: the library's are multiplied.
+    """`DistributedLossWrapper(loss, efficient=False)`, with the gradients of one process, not their multiple.
 
     The loss must not be called outside of the wrapper while its gradients are collected, nor wrapped twice. EL-nivMF
     draws other samples on each rank, which has the batch in another order: use the gather of examples/two_ranks.py.

@@ -5,8 +5,8 @@ vectors or some of them lie from the others. Distances are equal if their square
 go by gallery index, so neither the rounding of a matrix product nor the block size reorders embeddings.
 
 Matrix products find candidates, and differences decide between those that rounding may have exchanged. A large gallery
-is searched in float32 first, by faiss where it is installed and lists are short, and a query whose list that leaves
-open is searched in float64 after all: the same bytes on every route.
+is searched in float32 first, by faiss where it is installed and lists are short. A query whose list float32 cannot
+decide is searched again in float64, so that every route gives the same bytes.
 
 Vectors may be tensors, NumPy arrays, memory-mapped ones too, or what NumPy makes an array of; labels and ids are
 integers or strings. On a terminal, work of more than ten seconds shows a bar on stderr (TQDM_DISABLE=1: none).
@@ -515,9 +515,6 @@ def _own_places(
         raise ValueError(f"gallery_ids must differ, rows {first} and {second} name one image; keep one of them")
     position = torch.searchsorted(ordered, queries).clamp_max(len(ordered) - 1)
     return torch.where(ordered[position] == queries, places[position], -1)
-
-
-# Input
 
 
 def as_points(values: Tensor | ArrayLike, name: str) -> Tensor:

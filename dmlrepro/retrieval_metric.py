@@ -81,12 +81,11 @@ class RetrievalMetric(Metric):
         """Add a batch: embeddings (B, D), labels (B,) and, if wanted, ids (B,), integers or strings.
 
         ids name the images, as their places in the data set do. With them an image counts once, however often it
-        comes: torch's DistributedSampler repeats some, to give every rank as many, and twins find each other. Ties are
-        then broken by ids, strings by their digests, and not in the order of arrival, which depends on the number of
-        ranks.
+        comes: torch's DistributedSampler repeats some, to give every rank as many, and an image would find its copy.
+        Ties are then broken by ids, strings by their digests, and not in the order of arrival.
 
         Raises:
-            ValueError: the lengths differ, or the columns from those of the first batch, or names are of another kind.
+            ValueError: lengths differ, or columns from those of the first batch, or names are no integers or strings.
         """
         if isinstance(embeddings, Tensor):
             embeddings = embeddings.detach().clone()

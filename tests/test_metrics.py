@@ -492,6 +492,7 @@ X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tens
         (lambda: metrics.label_purity(torch.eye(5, 4).bool(), Y), "row 4 is empty"),
         (lambda: metrics.similarity_correlation(X, Y), "similarity must be square"),
         (lambda: metrics.similarity_correlation(torch.ones(4, 4), Y), "undefined"),
+        (lambda: metrics.similarity_correlation(torch.full((7, 7), 0.3), torch.arange(7) % 2), "undefined"),
         (lambda: metrics.proxy_wasserstein(X, X, Y), r"proxies must be \(C, M, 3\).*\(4, 3\)"),
         (lambda: metrics.proxy_wasserstein(X[:1, None], X, Y), r"labels must lie in \[0, 1\), found 0 to 1"),
         (lambda: metrics.proxy_wasserstein(X[:, None], X, Y, "w3"), "got 'w3'"),

@@ -212,6 +212,7 @@ def test_the_generator_alone_decides():
         (lambda: vmf.sample(torch.eye(3), torch.ones(2), 1), r"mu.*kappa"),
         (lambda: vmf.sample(torch.eye(3), torch.ones(3), 0), r"num_samples.*got 0"),
         (lambda: vmf.sample(torch.zeros(1, 3), torch.ones(1), 1), r"mu.*zero"),
+        (lambda: vmf.sample(1e-13 * torch.eye(3), torch.full((3,), 9.0), 1), r"mu.*zero"),
         (lambda: vmf.sample(torch.eye(3), torch.ones(3), 1, envelope="wood"), r"envelope.*wood"),
     ],
 )

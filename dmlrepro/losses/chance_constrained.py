@@ -107,7 +107,10 @@ def _compared(**both: Tensor) -> tuple[Tensor, Tensor]:
 
 def projection_penalty(parameters: Iterable[Tensor], anchors: Iterable[Tensor], weight: float) -> Tensor:
     """weight / 2 * ||theta - theta*||^2 over pairs of parameters and anchors of equal shapes (Eq. 14)."""
-    terms = [F.mse_loss(p, anchor, reduction="sum") for p, anchor in zip(parameters, anchors, strict=True)]
+    pairs = [*zip(parameters, anchors, strict=True)]
+    if other := next(((i, p.shape, a.shape) for i, (p, a) in enumerate(pairs) if p.shape != a.shape), None):
+        raise ValueError("anchors[{}] must have the shape {} of its parameter, got {}".format(*map(str, other)))
+    terms = [F.mse_loss(p, anchor, reduction="sum") for p, anchor in pairs]
     return weight / 2 * torch.stack(terms).sum()
 
 
@@ -280,6 +283,8 @@ def _mined(indices_tuple: tuple, same: Tensor, other: Tensor) -> tuple[Tensor, T
             "indices_tuple must be a miner's pairs (anchors, positives, anchors, negatives) or triplets "
             f"(anchors, positives, negatives), got {indices_tuple!r:.80}"
         )
+    if any(len(rows) and not 0 <= rows.min() <= rows.max() < max(same.shape) for rows in indices_tuple):
+        raise ValueError(f"indices_tuple has rows beyond the {len(same)} embeddings; mine on the batch of the loss")
     anchors, positives, *_, negatives = indices_tuple
     near, far = torch.zeros_like(same), torch.zeros_like(other)
     near[anchors, positives] = True

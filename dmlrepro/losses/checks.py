@@ -68,6 +68,21 @@ def check_batch(
         )
 
 
+def check_pair(embeddings: Tensor, momentum_embeddings: Tensor, embedding_size: int) -> None:
+    """Raise ValueError unless both are finite (B, embedding_size) floats with directions."""
+    nothing = torch.zeros(len(embeddings), dtype=torch.int64, device=embeddings.device)
+    check_batch(embeddings, nothing, 1, embedding_size)
+    if momentum_embeddings.shape != embeddings.shape:
+        raise ValueError(
+            f"momentum_embeddings must have the shape of embeddings, {tuple(embeddings.shape)}, "
+            f"got {tuple(momentum_embeddings.shape)}"
+        )
+    try:
+        check_batch(momentum_embeddings, nothing, 1, embedding_size)
+    except ValueError as error:
+        raise ValueError(f"momentum_{error}") from error
+
+
 def check_tensors(**arguments: object) -> None:
     """Raise ValueError for an argument that is no torch tensor."""
     for name, value in arguments.items():

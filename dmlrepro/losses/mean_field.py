@@ -99,9 +99,6 @@ def _log_mean_exp(x: Tensor, groups: Groups) -> Tensor:
     return total.log() + (peak - groups.counts.clamp_min(1).to(x.dtype).log()[:, None])
 
 
-# --- the equations ----------------------------------------------------------------------------------------------------
-
-
 def class_balanced_contrastive(
     embeddings: Tensor, labels: Tensor, positive_margin: float, negative_margin: float
 ) -> Tensor:
@@ -125,7 +122,7 @@ def mean_field_contrastive(
 ) -> Tensor:
     """Eq. 8 without its regulariser; embeddings (B, D), labels (B,), mean_fields (C, D).
 
-    averaging "none" gives the term of each sample (B,).
+    averaging "none" gives the terms (B,) that "released" averages, and "each" those of "paper".
     """
     cosines = field_cosines(embeddings, mean_fields)
     own = labels[:, None]
@@ -138,6 +135,7 @@ def class_wise_multi_similarity(
     embeddings: Tensor, labels: Tensor, alpha: float, beta: float, delta: float, averaging: str = "released"
 ) -> Tensor:
     """Eq. 9 over the classes of the batch; embeddings (B, D), labels (B,)."""
+    _check_averaging(averaging)
     groups = Groups.of(labels)
     unit = F.normalize(embeddings, dim=1)
     cosines = unit @ unit.T
@@ -164,6 +162,7 @@ def mean_field_class_wise_multi_similarity(
     averaging: str = "released",
 ) -> Tensor:
     """Eq. 10 without its regulariser; embeddings (B, D), labels (B,), mean_fields (C, D)."""
+    _check_averaging(averaging)
     groups = Groups.of(labels)
     cosines = field_cosines(embeddings, mean_fields)
     attraction = _log_mean_exp(alpha * (delta - cosines.gather(1, labels[:, None])), groups)
@@ -182,6 +181,7 @@ def mean_field_nca(
     embeddings: Tensor, labels: Tensor, mean_fields: Tensor, alpha: float, averaging: str = "released"
 ) -> Tensor:
     """Eq. 21; embeddings (B, D), labels (B,), mean_fields (C, D). Its first term alone is ProxyNCA++."""
+    _check_averaging(averaging)
     groups = Groups.of(labels)
     exponents = alpha * field_cosines(embeddings, mean_fields)
     samples = F.cross_entropy(exponents, labels, reduction="none")
@@ -194,11 +194,11 @@ def mean_field_nca(
 
 def _average(terms: Tensor, labels: Tensor, num_classes: int, averaging: str) -> Tensor:
     """Of a term per sample (B,): over the samples, or as printed over those of a class and then over all classes."""
-    if averaging == "none":
-        return terms
-    if averaging == "released":
-        return terms.mean()
-    return (terms / (labels[:, None] == labels).sum(1)).sum() / num_classes
+    if averaging in ("released", "none"):
+        return terms if averaging == "none" else terms.mean()
+    _check_averaging(averaging if averaging != "each" else "paper")
+    terms = terms / (labels[:, None] == labels).sum(1) / num_classes
+    return len(terms) * terms if averaging == "each" else terms.sum()
 
 
 def contrastive_regularizer(mean_fields: Tensor, negative_margin: float) -> Tensor:
@@ -227,8 +227,6 @@ def _sum_over_pairs(mean_fields: Tensor, term: Callable[[Tensor], Tensor]) -> Te
     blocks = [checkpoint(block, i, i + step, use_reentrant=False, preserve_rng_state=False) for i in starts]
     return torch.stack(blocks).sum() / len(unit)
 
-
-# --- modules ----------------------------------------------------------------------------------------------------------
 
 AVERAGINGS = ("released", "paper")
 
@@ -285,7 +283,12 @@ class _MeanFieldLoss(_WholeBatch):
 
     def regularizer(self) -> Tensor:
         """The regulariser without its factor lambda, also where that is 0; of an equation that has none, 0."""
-        return self.mean_fields.new_zeros(())
+        with torch.autocast(self.mean_fields.device.type, enabled=False):
+            return self.among_fields(at_least_float32(self.mean_fields, self.mean_fields))
+
+    def among_fields(self, fields: Tensor) -> Tensor:
+        """The regulariser of mean fields in the precision of the loss."""
+        return fields.new_zeros(())
 
     def of_batch(self, embeddings: Tensor, labels: Tensor, **others: str) -> Tensor:
         check_batch(embeddings, labels, *self.mean_fields.shape)
@@ -294,7 +297,7 @@ class _MeanFieldLoss(_WholeBatch):
             fields = self.mean_fields.to(embeddings.dtype)
             _check_fields(fields)
             value = self.function(embeddings, labels, fields, **self.options | others)
-            return value + self.regularization * self.regularizer() if self.regularization else value
+            return value + self.regularization * self.among_fields(fields) if self.regularization else value
 
     def extra_repr(self) -> str:
         return printed(self, **dict(zip(("num_classes", "embedding_size"), self.mean_fields.shape)), **self.options)
@@ -341,12 +344,13 @@ class MeanFieldContrastiveLoss(_MeanFieldLoss):
             averaging=averaging,
         )
 
-    def regularizer(self) -> Tensor:
-        return contrastive_regularizer(self.mean_fields, self.options["negative_margin"])
+    def among_fields(self, fields: Tensor) -> Tensor:
+        return contrastive_regularizer(fields, self.options["negative_margin"])
 
     def per_sample(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The terms (B,) that the loss averages, each with the regulariser."""
-        return self.of_batch(embeddings, whole_labels(embeddings, labels), averaging="none")
+        """The terms (B,) whose mean is the loss, each with the regulariser."""
+        terms = "none" if self.options["averaging"] == "released" else "each"
+        return self.of_batch(embeddings, whole_labels(embeddings, labels), averaging=terms)
 
 
 class MeanFieldClassWiseMultiSimilarityLoss(_MeanFieldLoss):
@@ -385,8 +389,8 @@ class MeanFieldClassWiseMultiSimilarityLoss(_MeanFieldLoss):
             averaging=averaging,
         )
 
-    def regularizer(self) -> Tensor:
-        return class_wise_regularizer(self.mean_fields, self.options["beta"], self.options["delta"])
+    def among_fields(self, fields: Tensor) -> Tensor:
+        return class_wise_regularizer(fields, self.options["beta"], self.options["delta"])
 
 
 class MeanFieldNCALoss(_MeanFieldLoss):
@@ -451,13 +455,17 @@ class ClassWiseMultiSimilarityLoss(_PairLoss):
 
 def _check_options(num_classes: int, embedding_size: int, options: dict) -> None:
     check_sizes(num_classes=num_classes, embedding_size=embedding_size)
-    if options.get("averaging", "paper") not in AVERAGINGS:
-        raise ValueError(f"averaging must be one of {', '.join(AVERAGINGS)}, got {options['averaging']!r}")
+    _check_averaging(options.get("averaging", "paper"))
     numbers = {name: value for name, value in options.items() if name != "averaging"}
     check_finite(**numbers)
     check_positive(**{name: value for name, value in numbers.items() if name in ("alpha", "beta")})
     if not -1 <= options.get("delta", 0) <= 1:
         raise ValueError(f"delta is a cosine and must lie in [-1, 1], got {options['delta']}")
+
+
+def _check_averaging(averaging: str) -> None:
+    if averaging not in AVERAGINGS:
+        raise ValueError(f"averaging must be one of {', '.join(AVERAGINGS)}, got {averaging!r}")
 
 
 def _check_fields(mean_fields: Tensor) -> None:

@@ -64,9 +64,9 @@ DEFAULTS = {
 # The rates of the released ablation (network 1e-5): proxies x 5000, concentrations x 50000 at an initial 50 and
 # temperature x 500 at an initial 1, the last two as rates of the logarithms that are learned here.
 RATES = {"proxies": 0.05, "log_concentrations": 0.01, "log_temperature": 0.005}
-# The mean kappa of the first batch over the dimension: what a scale of None makes it, and below what a given scale is
-# warned of. EL-nivMF on glyphs, conv4 from scratch, D = 64, 150 steps, one seed, has R@1 of 17 % at 0.07 (untrained:
-# 29), 50 at 0.5, 67 at 1, 79 at 2, 81 at 4, 80 at 14.
+# Mean kappa of the first batch over D: the ratio that a scale of None sets, and below which a given scale warns.
+# EL-nivMF on glyphs, conv4 from scratch, D = 64, 150 steps, one seed, has R@1 of 17 % at 0.07 (untrained: 29), 50 at
+# 0.5, 67 at 1, 79 at 2, 81 at 4, 80 at 14.
 FITTING, TOO_LOW = 2.0, 0.1
 VARIANTS = ("corrected", "printed", "released")
 JACOBIANS = ("heuristic", "exact", "none")
@@ -268,6 +268,9 @@ def el_nivmf_distance(
 
     Returns (B, C), a Monte-Carlo estimate, differentiable in everything (through the samples as `vmf.sample` states).
     """
+    if temperature is not None and not isinstance(temperature, Tensor):
+        check_positive(temperature=temperature)
+    check_sizes(num_samples=num_samples)
     z, _ = _wide(embeddings, proxies)
     envelope = "released" if variant == "released" else "exact"
     points = sample(direction(z), torch.linalg.vector_norm(z, dim=1), num_samples, generator, envelope)
@@ -616,7 +619,8 @@ def proxy_anchor_with_nivmf(
 ) -> JointProxyLoss:
     """PANC + EL-nivMF of Tables 1 and 2: Eq. 7 with pytorch-metric-learning's ProxyAnchor.
 
-    omega weighs ProxyAnchor, margin and alpha are its own; options go to `ProbabilisticProxyLoss`.
+    omega weighs ProxyAnchor, margin and alpha are its own; options go to `ProbabilisticProxyLoss`. The released
+    ProxyAnchor averages over samples, which differs in batches that are not balanced.
     """
     require("pytorch-metric-learning")
     from pytorch_metric_learning.losses import ProxyAnchorLoss

@@ -3,7 +3,7 @@
 Paper      Bhatnagar and Ahuja, "Piecewise-Linear Manifolds for Deep Metric Learning", CPAL 2024.
 Equations  Sec. 3.2 (pieces), 2-5 (similarity), 6 (points), 7 (proxies), 8 (neighbourhoods of proxies), 9 (sum).
 Deviations - T = 90 % is a quality that every member must reach. Read as printed, "error less than T%", it accepts
-             nearly all neighbours; that is `quality=0.1`, and `quality=0` takes all k, ablation (1) of Table 3.
+             nearly all neighbours of classes of few dimensions: `quality=0.1`; 0 takes all k, ablation (1) of Table 3.
            - The quality of a member is not defined: `measure` chooses among three readings.
            - PCA is centred at the mean of the members, so that m + 1 points always fit. Uncentred PCA is what "m points
              fit with zero error" suggests; it then rejects almost everything. See `centring`.
@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from dmlrepro.losses.checks import (
     _TwoViews,
-    check_batch,
     check_finite,
+    check_pair,
     check_positive,
     check_sizes,
     printed,
@@ -258,7 +258,8 @@ def _combined(weights: Tensor, near: Tensor, rows: Tensor) -> Tensor:
 def directed_similarity(
     points: Tensor, anchors: Tensor, bases: Tensor, n_alpha: float = 4.0, n_beta: float = 0.5
 ) -> Tensor:
-    """s'(x_i, a_j) = alpha beta (Eqs. 2-4) of points (N, D) with the pieces (M, dim, D) through anchors (M, D): (N, M).
+    """s'(x_i, a_j) = alpha beta (Eqs. 2-4), (N, M), of points (N, D) with pieces through anchors (M, D), whose bases
+    (M, dim, D) are orthonormal.
 
     alpha = (1 + o / 2)^-n_alpha falls with the distance o across the piece, beta = (1 + p)^-n_beta with that along it.
     Computed in float64, and given in the dtype of points: of two points on one piece o is the root of a difference that
@@ -453,18 +454,3 @@ def _check_options(k: int, dim: int, quality: float, centring: str, measure: str
     for name, value, known in (("centring", centring, CENTRINGS), ("measure", measure, MEASURES)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-
-
-def check_pair(embeddings: Tensor, momentum_embeddings: Tensor, embedding_size: int) -> None:
-    """Raise ValueError unless both are finite (B, embedding_size) floats with directions."""
-    nothing = torch.zeros(len(embeddings), dtype=torch.int64, device=embeddings.device)
-    check_batch(embeddings, nothing, 1, embedding_size)
-    if momentum_embeddings.shape != embeddings.shape:
-        raise ValueError(
-            f"momentum_embeddings must have the shape of embeddings, {tuple(embeddings.shape)}, "
-            f"got {tuple(momentum_embeddings.shape)}"
-        )
-    try:
-        check_batch(momentum_embeddings, nothing, 1, embedding_size)
-    except ValueError as error:
-        raise ValueError(f"momentum_{error}") from error

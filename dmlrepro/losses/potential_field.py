@@ -292,8 +292,8 @@ class _ProxyFieldLoss(_WholeBatch):
     def parameter_groups(self, lr: float) -> list[dict]:
         """Recommended groups for an optimiser, lr being the network's rate: proxies at 100 lr, clipped at CLIP_VALUE.
 
-        Of a mean the bound is CLIP_VALUE over the number of pairs of proxies. CPML wants the network clipped as well:
-        give its group the same "clip_value".
+        Of a mean the bound is CLIP_VALUE over the pairs of proxies, which must far outnumber the batch. CPML wants the
+        network clipped as well: give its group the same "clip_value".
         """
         count = self.proxies.shape[0] * self.proxies.shape[1]
         pairs = max(1, count * (count - 1)) if self.options["reduction"] == "mean" else 1
@@ -308,7 +308,7 @@ class PotentialFieldLoss(_ProxyFieldLoss):
     """Potential energy of the batch and all proxies (PFML, Eq. 6), on L2-normalised vectors.
 
     The value is the energy above its least: 0 where every class lies within delta and all others are beyond delta_rep.
-    Eq. 6 itself, which `potential_energy` returns, is larger by a constant that hides what training changes: 1e7 or so.
+    Eq. 6 itself, `potential_energy`, is larger by a constant that hides what training changes: 3e8 with 1500 proxies.
 
     Args:
         num_classes: C, labels are integers in [0, C).

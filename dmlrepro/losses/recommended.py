@@ -53,7 +53,7 @@ def clip_gradients(optimizer: torch.optim.Optimizer) -> None:
 def order_one(loss: nn.Module, embeddings: Tensor, labels: Tensor | None = None, **more: Any) -> float:
     """The power of ten that makes the value of a loss on this batch lie between 0.3 and 3.2; the loss stays as it is.
 
-    What is added up should be of one order, and a sum over pairs is not: PFML is about 5e5 where a softmax is 5. Take a
+    What is added up should be of one order, and a sum over pairs is not: PFML is about 3e6 where a softmax is 5. Take a
     batch of the first steps: most losses fall. Raises ValueError where the value is zero or not finite.
     """
     with torch.no_grad():

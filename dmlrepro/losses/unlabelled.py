@@ -17,10 +17,10 @@ from dmlrepro.losses.checks import (
     _TwoViews,
     _WholeBatch,
     check_batch,
+    check_pair,
     check_positive,
     check_sizes,
     printed,
-    values_are_known,
 )
 from dmlrepro.losses.recommended import rate_of_the_network
 
@@ -101,14 +101,7 @@ class ContextualSimilarityLoss(_TwoViews):
 
     def terms(self, embeddings: Tensor, momentum_embeddings: Tensor) -> dict[str, Tensor]:
         """The parts that pull and push."""
-        nothing = torch.zeros(len(embeddings), dtype=torch.int64, device=embeddings.device)
-        check_batch(embeddings, nothing, 1, self.embedding_size)
-        sound = not values_are_known() or momentum_embeddings.isfinite().all()
-        if momentum_embeddings.shape != embeddings.shape or not sound:
-            raise ValueError(
-                "momentum_embeddings must have the shape of embeddings and be finite, "
-                f"got {tuple(momentum_embeddings.shape)} for {tuple(embeddings.shape)}"
-            )
+        check_pair(embeddings, momentum_embeddings, self.embedding_size)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = F.normalize(embeddings.double(), dim=1)
             with torch.no_grad():

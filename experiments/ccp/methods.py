@@ -1,7 +1,7 @@
 """The methods of "Deep Metric Learning with Chance Constraints".
 
     C1, C2, MS, Triplet-all    pairs or triplets within the batch
-    C1-XBM-S, C1-XBM-L, ...    the contrastive losses with a cross-batch memory, as large as S or L proxies
+    C1-XBM-S, C1-XBM-L, ...    the contrastive losses with a cross-batch memory, of as many batches as published
     C1-Proxy, ...              one proxy-based problem, never re-initialised, with as many proxies as CCP-L
     C1-CCP-S, C1-CCP-L, ...    CCP with one proxy per class (S), or 8 on CUB and Cars and 4 where classes are many (L)
     ProxyAnchor-CCP, PFML-CCP  CCP over a proxy loss of another paper, an experiment of this project; PFML-Proxy

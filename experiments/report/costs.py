@@ -45,7 +45,7 @@ def _recorded_seconds(specs: Sequence[RunSpec], profile: str, notebook: str) -> 
     path = repository_root() / "results" / profile / f"{notebook}.cost.csv"
     if not path.exists():
         return [math.nan] * len(specs)
-    seconds = pd.read_csv(path).dropna(subset="seconds")
+    seconds = pd.read_csv(path).dropna(subset=["seconds", "seed"])
     of_method = seconds.groupby("method")["seconds"].median()
     return [of_method.get(spec.method, seconds["seconds"].median()) for spec in specs]
 

@@ -1,4 +1,4 @@
-"""Statistics on samples whose truth is known: coverage of intervals, levels of tests, power as printed."""
+"""Statistics on samples whose truth is known: intervals and tests that agree, Holm, power as printed."""
 
 import math
 
@@ -11,25 +11,11 @@ from scipy import stats
 from experiments.analysis.statistics import LEVEL, detectable_effect, holm, p_above, t_interval, tost
 
 
-def about(share: float, draws: int):
-    """A share of random draws, four standard deviations wide."""
-    return pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / draws))
-
-
-@pytest.mark.parametrize("n", [2, 5, 10])
-def test_an_interval_covers_the_mean_as_often_as_it_says(n):
-    samples = np.random.default_rng(0).standard_normal((4000, n)) * 3 + 7
-    for level in (0.9, 0.95):
-        covered = np.mean([low <= 7 <= high for low, high in (t_interval(sample, level) for sample in samples)])
-        assert covered == about(level, 4000)
-    assert all(math.isnan(bound) for bound in t_interval([1.0]))
-
-
 def test_p_is_that_of_the_one_sided_t_test_and_small_just_where_the_interval_lies_within_the_margin():
     values = spread(0.4, 7, seed=3)
     assert p_above(values, 0.1) == pytest.approx(stats.ttest_1samp(values, 0.1, alternative="greater").pvalue)
     assert (p_above(np.ones(5), 0.0), p_above(np.ones(5), 2.0)) == (0.0, 1.0)
-    assert math.isnan(p_above(np.ones(1), 0.0))
+    assert math.isnan(p_above(np.ones(1), 0.0)) and all(map(math.isnan, t_interval([1.0])))
     for seed in range(40):
         values = spread(0.5, sd=0.1 + seed / 20, seed=seed)
         low, high = t_interval(values, 0.9)

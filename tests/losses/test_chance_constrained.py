@@ -238,3 +238,5 @@ def test_the_penalty_pulls_towards_the_anchors():
         torch.testing.assert_close(slope, 0.3 * (parameter.detach() - anchor))  # descent goes to the anchor
     with pytest.raises(ValueError, match="zip"):
         projection_penalty(parameters, anchors[:1], 0.3)
+    with pytest.raises(ValueError, match=r"anchors\[1\] must have the shape .*4.* of its parameter, got .*1"):
+        projection_penalty(parameters, [anchors[0], anchors[1][:1]], 0.3)

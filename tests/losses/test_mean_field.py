@@ -1,5 +1,6 @@
 """The mean field losses against Eqs. 6 to 10 and 21 over all pairs, and what must not break them."""
 
+import copy
 import math
 from functools import partial
 
@@ -146,6 +147,20 @@ def assert_same(actual, expected, tolerance):
     assert actual[0].item() == pytest.approx(expected[0].item(), rel=tolerance)
     for gradient, wanted in zip(actual[1], expected[1]):
         assert (gradient - wanted).abs().max() <= tolerance * wanted.abs().max()
+
+
+@pytest.mark.parametrize("averaging", mean_field.AVERAGINGS)
+def test_the_terms_of_samples_average_to_the_loss_and_a_misspelt_average_is_named(averaging):
+    loss = MFCont(5, 3, averaging=averaging, regularization=0.7)
+    x, y = torch.randn(7, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 0, 1, 1, 4, 4])
+    torch.testing.assert_close(loss.per_sample(x, y).mean(), loss(x, y))
+    with pytest.raises(ValueError, match=r"averaging.*got 'Released'"):
+        mean_field.mean_field_contrastive(x, y, loss.mean_fields, **MARGINS, averaging="Released")
+
+
+def test_fields_of_half_precision_have_the_regulariser_of_their_values_in_single_precision():
+    half = MFCWMS(50, 8, beta=20.0, delta=0.2).bfloat16()
+    torch.testing.assert_close(half.regularizer(), copy.deepcopy(half).float().regularizer())
 
 
 @pytest.mark.parametrize("averaging", ["released", "paper"])
