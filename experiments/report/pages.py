@@ -136,12 +136,13 @@ def _mean(values: Sequence[float]) -> float:
 def leaderboard_tables() -> str:
     sections, head = [], ("method", *(f"{metric} (%)" for metric in METRICS), "n", "trials", "nb")
     for title, board in leaderboards().items():
-        rows = []
-        for row in board.to_dict("records"):
+        rows, again = [], board.sort_values("notebooks", kind="stable")["method"].duplicated().sort_index()
+        for row, other in zip(board.to_dict("records"), again):
             values = (row[metric] for metric in METRICS)
             scores = (summaries.with_interval(of, summaries.decimals(of), "±") if of else "" for of in values)
             trials, links = "" if row["untrained"] else row["trials"] or "none", map(_link, row["notebooks"][:2])
             name = tables.CALLED.get(row["method"], row["method"])
+            name += f" (notebook {row['notebooks'][0][:2]})" if other else ""  # which gives it settings of its own
             rows.append((cell(name), *scores, len(row["R@1"]), trials, ", ".join(links)))
         sections.append(f"## {title[:1].upper()}{title[1:]}\n\n{table(head, rows)}")
     return "\n\n".join(sections)
