@@ -283,12 +283,12 @@ def _mined(indices_tuple: tuple, same: Tensor, other: Tensor) -> tuple[Tensor, T
             "indices_tuple must be a miner's pairs (anchors, positives, anchors, negatives) or triplets "
             f"(anchors, positives, negatives), got {indices_tuple!r:.80}"
         )
-    if any(len(rows) and not 0 <= rows.min() <= rows.max() < max(same.shape) for rows in indices_tuple):
+    given = [rows for rows in indices_tuple if len(rows)] if values_are_known() else []
+    if not all(0 <= rows.min() <= rows.max() < max(same.shape) for rows in given):
         raise ValueError(f"indices_tuple has rows beyond the {len(same)} embeddings; mine on the batch of the loss")
     anchors, positives, *_, negatives = indices_tuple
     near, far = torch.zeros_like(same), torch.zeros_like(other)
-    near[anchors, positives] = True
-    far[indices_tuple[2] if len(indices_tuple) == 4 else anchors, negatives] = True
+    near[anchors, positives] = far[indices_tuple[2] if len(indices_tuple) == 4 else anchors, negatives] = True
     return same & near, other & far
 
 

@@ -80,7 +80,7 @@ NETWORK = {
     "embedding_size": Setting(128, "Sec. IV-D: 'embedding vectors of size 128 (BN-Inception)'"),
     "freeze_batchnorm": Setting(True, "the released code; the paper does not say"),
 }
-# and otherwise of Table IV
+# what Table IV, of the conventional protocol, has instead
 CONVENTIONAL = {
     "batch_size": Setting(96, "Sec. V-C: 'batch size of 128 for BN-Inception and 96 for ResNet50'"),
     "embedding_size": Setting(512, "Table IV: C2-CCP-L^512"),
