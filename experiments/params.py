@@ -184,7 +184,9 @@ class Params(BaseModel):
             return {}
         named = search.folder(self.profile).glob(f"*{self.search_name('')}")
         committed, mine = [search.read(path) for path in sorted(named)], self.conditions()
-        return {name: record for record in committed if record["conditions"] == mine for name in record["methods"]}
+        valid = [record for record in committed if record["conditions"] == mine]
+        shared = {name: record for record in valid for name in record["methods"]}
+        return shared | {record["method"]: record for record in valid}
 
     def untuned(self) -> typing.Self:
         return self.model_copy(update={"takes_searches": False})

@@ -94,11 +94,11 @@ def benchmark_like(dataset: str) -> str:
 
 
 def _method(name: str, loss: str, color: str, **record: Any) -> Method:
-    """A variant takes the search of CCP, or of its memory, at its largest."""
-    over, form, _ = parts_of(name)
-    largest = f"{over}-{form.replace('Proxy', 'CCP')}" + "-L" * (over in LOSSES)
+    """A variant takes the search of CCP, or of its memory, at its largest; a single problem has its own."""
+    over, form, size = parts_of(name)
+    largest = f"{over}-{form}-L"
     algorithm = {"algorithm": ALGORITHM} if form in ("Proxy", "CCP") else {}
-    searched_as = largest if form and name != largest else ""
+    searched_as = largest if size == "S" else ""
     return Method(name, loss, color=color, searched_as=searched_as, fields=algorithm, offered=False, **record)
 
 

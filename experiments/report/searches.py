@@ -63,10 +63,13 @@ def wanted(
 def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> dict[str, Any]:
     method = records[name]
     how: dict[str, Any] = {"ranges": searched_ranges(method)}
-    levels = [spec for spec in trained if spec.method == name]
-    if not levels:
-        raise ValueError(f"{params.notebook} trains variants of {name}, whose search they take, and not {name}; add it")
     plain = spec_of(method, params)
+    own = (plain.loss_options, plain.algorithm_options)
+    # what a notebook varies is no default: a search at one proxy per class says nothing of eight
+    levels = [spec for spec in trained if spec.method == name]
+    levels = [spec for spec in levels if not spec.setting or (spec.loss_options, spec.algorithm_options) == own]
+    if not levels:
+        raise ValueError(f"{params.notebook} trains only variants of {name}; search it in one that trains {name}")
     # of those that differ least one without a setting, else the first
     default = min(levels, key=lambda spec: (len(_differences(spec, plain)), spec.setting != ""))
     conditions = params.conditions()

@@ -74,15 +74,25 @@ def test_a_search_varies_the_learning_rate_and_at_most_three_decisive_options():
 
 def test_variants_take_the_search_of_one_method():
     by_method = searched("41", "C2-CCP-L", "C2-CCP-S", methods=["C2-CCP-L", "C2-CCP-S"])
-    assert list(by_method) == ["C2-CCP-L"] and by_method["C2-CCP-L"]["methods"] == ["C2-CCP-L", "C2-Proxy", "C2-CCP-S"]
+    assert list(by_method) == ["C2-CCP-L"] and by_method["C2-CCP-L"]["methods"] == ["C2-CCP-L", "C2-CCP-S"]
     options = by_method["C2-CCP-L"]["found"]["options"]
     for variant in ("C2-CCP-L", "C2-CCP-S"):
         (spec, *_) = specs("41", variant)
         assert spec.loss_options["negative_margin"] == options["negative_margin"]
         assert spec.lr == options["lr"] and spec.loss_lr["*"] == spec.head_lr == pytest.approx(10 * spec.lr)
     assert specs("41", "C2") == specs("41", "C2", untuned=True)
-    with pytest.raises(ValueError, match="trains variants of C2-CCP-L, whose search they take"):
+    with pytest.raises(ValueError, match="trains only variants of C2-CCP-L"):
         searched("41", "C2-CCP-S", methods=["C2-CCP-S"])
+
+
+def test_a_search_starts_from_the_method_and_not_from_a_variant():
+    with pytest.raises(ValueError, match="43_ccp_ablation_pool trains only variants of C2-CCP-L"):
+        searched("43", "C2-CCP-L")  # of one proxy per class
+    (name,) = searched("45", "C2")
+    assert name == "C2", "a level that is the method itself is one"
+    for method in ("C2-CCP-L", "C2-Proxy"):
+        (tuning,) = searches.wanted([catalogue.find("44")], lambda study: study.configured(TINY), [method])
+        assert not tuning["spec"].setting and tuning["about"]["methods"][0] == method
 
 
 def test_the_reader_and_the_notebook_decide_before_the_search_and_the_profile_after_it():
