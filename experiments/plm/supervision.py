@@ -8,6 +8,7 @@ pseudo-value (Tukey, 1958) without the correction of a bias: the values' mean is
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -26,6 +27,7 @@ from experiments.training.algorithms import pseudo_labels as clusters
 
 Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
 CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
+STARTS = {"K-Means": 20}  # random starts, whose mean counts: the jackknife would multiply the scatter of a single one
 
 
 def supervision_table(finished: Iterable[runs.RunResult], params: Any) -> pd.DataFrame:
@@ -60,7 +62,7 @@ def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[
     return [{way: row[way].to_dict() for way in row.index.unique(0)} for _, row in values.iterrows()]
 
 
-@records.measurement("plm.supervision_quality")
+@records.measurement("plm.supervision_quality", version=2)
 def _quality(run: runs.RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any) -> Qualities:
     """`quality_of` the first test classes, two or as many as have so many images together, but for every `parts`-th
     from the class number `without`."""
@@ -70,10 +72,10 @@ def _quality(run: runs.RunResult, images: int, without: int | None = None, parts
     if without is not None:
         classes = classes[torch.arange(len(classes)) % parts != without]
     some = torch.isin(labels, classes)
-    return quality_of(run.embeddings[some], labels[some], seed=run.spec.seed, **how)
+    return quality_of(run.embeddings[some], labels[some], **how)
 
 
-def quality_of(features: Tensor, labels: Tensor, k: int, dim: int, quality: float, seed: int = 0) -> Qualities:
+def quality_of(features: Tensor, labels: Tensor, k: int, dim: int, quality: float) -> Qualities:
     """(method, {label_purity, gt_correlation, members}) on features (N, D) with labels (N,)."""
     unit = F.normalize(features.double(), dim=1)
     _, members, similarity = pieces_and_similarity(unit, k, dim, quality)
@@ -88,10 +90,11 @@ def quality_of(features: Tensor, labels: Tensor, k: int, dim: int, quality: floa
     rows = [("PLM", pieces), ("nearest", {"label_purity": metrics.label_purity(nearest, labels)})]
     rows.append(("cosine", {"gt_correlation": metrics.similarity_correlation(unit @ unit.T, labels)}))
     for name, function in CLUSTERED.items():
-        groups = function(unit, len(labels.unique()), seed)
-        same = (groups[:, None] == groups).double()
-        values = {"label_purity": metrics.label_purity(groups, labels)}
-        rows.append((name, values | {"gt_correlation": metrics.similarity_correlation(same, labels)}))
+        found = [function(unit, len(labels.unique()), start) for start in range(STARTS.get(name, 1))]
+        purity = fmean(metrics.label_purity(groups, labels) for groups in found)
+        same = ((groups[:, None] == groups).double() for groups in found)
+        correlation = fmean(metrics.similarity_correlation(each, labels) for each in same)
+        rows.append((name, {"label_purity": purity, "gt_correlation": correlation}))
     walk = metrics.similarity_correlation(clusters.random_walk_similarity(unit), labels)
     return [*rows, ("random walk, continuous", {"gt_correlation": walk})]
 
