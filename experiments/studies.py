@@ -143,9 +143,10 @@ def published(paper: str, table: str | Sequence[str], **where: str | float | Ite
     return summaries.published(paper, table, **where).replace({"method": summaries.printed_names(paper)})
 
 
-def published_curve(paper: str, figure: str) -> dict[str, dict[float | None, float]]:
+def published_curve(paper: str, figure: str) -> dict[str, dict[float, float]]:
     """Recall@1 of a panel of a paper's figure where it is known: {data set: {level: value}}."""
-    curves: dict[str, dict[float | None, float]] = {}
+    curves: dict[str, dict[float, float]] = {}
     for row in summaries.published(f"{paper}_figures", figure).itertuples():
-        curves.setdefault(row.dataset, {})[tables.level_of(row.split_or_setting)] = row.value
+        (level,) = map(float, tables.settings_of(row.split_or_setting).values())
+        curves.setdefault(row.dataset, {})[level] = row.value
     return curves

@@ -110,8 +110,10 @@ class Cell:
     def covers(self, level: Cell) -> bool:
         """Whether this is the cell, or has it in its range; defaults are filled in on both sides."""
         wanted, given = (DEFAULTS | dict(cell.settings) for cell in (self, level))
-        alike = self.method == level.method and wanted.keys() == given.keys()
-        return alike and all(_lies_in(given[name], want) for name, want in wanted.items())
+        held = {name: given.get(name) for name in self.ranges}
+        ends = zip(self.ranges.values(), held.values())
+        inside = all(isinstance(value, float) and low - 1e-9 <= value <= high + 1e-9 for (low, high), value in ends)
+        return inside and self.method == level.method and wanted | held == given
 
 
 @dataclass(frozen=True)
@@ -153,12 +155,6 @@ def settings_of(setting: str) -> dict[str, Any]:
     return {name: _value(text) for name, _, text in (part.partition("=") for part in setting.split(";") if part)}
 
 
-def level_of(setting: str) -> float | None:
-    """The number of a setting that is one alone, "name=number"; None of any other."""
-    values = [*settings_of(setting).values()]
-    return values[0] if len(values) == 1 and isinstance(values[0], float) else None
-
-
 def _value(text: str) -> Value:
     low, dots, high = text.partition("..")
     try:
@@ -171,12 +167,6 @@ def _written(value: Value) -> str:
     if isinstance(value, tuple):
         return "..".join(map(_written, value))
     return value if isinstance(value, str) else f"{value:.15g}"
-
-
-def _lies_in(value: Value, wanted: Value) -> bool:
-    if isinstance(wanted, tuple):
-        return isinstance(value, float) and wanted[0] - 1e-9 <= value <= wanted[1] + 1e-9
-    return value == wanted
 
 
 def cells_of(rows: pd.DataFrame) -> Cells:

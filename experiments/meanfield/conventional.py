@@ -3,7 +3,8 @@
 The best MAP@R and its epoch are chosen on the test images, as in the paper; the last evaluation stands beside them.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from experiments.meanfield import growth
 from experiments.meanfield.claims import MATCHED
 from experiments.meanfield.methods import FIELD_LR, NAMES, VIT, every_run, meanfield_study
 from experiments.params import Count, Number, Params, parameters
-from experiments.studies import scored, study_rows
+from experiments.studies import scored, study_rows, with_measured
 from experiments.training import keys
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -86,6 +87,21 @@ def curves_of(run: RunResult, params: Params) -> list:
     return [scored(run, values, setting) for setting, values in found.items()]
 
 
+def conventional_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
+    """Where searches chose the number of epochs of each method, "last" is the evaluation after so many: its run goes on
+    for the curve alone."""
+    chosen, shown, curves = params.searches() if params.rates else {}, [], []
+    for run in finished:
+        curves += curves_of(run, params)
+        if search := chosen.get(run.spec.method):
+            end = max(row["step"] for row in run.rows) * search["found"]["options"]["epochs"] // run.spec.epochs
+            rows = [row for row in run.rows if row["selection"] != "last"]
+            rows += [row | {"selection": "last"} for row in rows if (row["selection"], row["step"]) == ("every", end)]
+            run = dataclasses.replace(run, rows=rows)
+        shown.append(run)
+    return with_measured(shown, curves, params)
+
+
 def learning_curves(table: pd.DataFrame) -> Figure:
     """Fig. 6: MAP@R after every epoch of the runs of one data set, mean and 95 % t interval over seeds."""
     evaluations = table[(table["selection"] == "every") & (table["metric"] == "MAP@R")]
@@ -116,6 +132,7 @@ Conventional = meanfield_study(
         repetitions=Count,  # of the timing
     ),
     conventional,
+    conventional_table,
     measures=curves_of,
     profiles={
         "*": {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS"), "repetitions": 5},

@@ -46,7 +46,11 @@ class Degrade(nn.Module):
         if self.strength == 0:
             return batch
         if self.kind == "blur":
-            changed = _blurred(batch.float(), self.strength / 8 * batch.shape[2])
+            from torchvision.transforms.v2.functional import gaussian_blur  # takes seconds, and most do not blur
+
+            sigma = self.strength / 8 * batch.shape[2]
+            size = 2 * min(int(3 * sigma) + 1, min(batch.shape[2:]) - 1) + 1
+            changed = gaussian_blur(gaussian_blur(batch.float(), [1, size], [sigma]), [size, 1], [sigma])
         elif self.kind == "crop":
             changed = _windows(batch.float(), place, (1 - self.strength) ** 0.5)
         else:
@@ -58,13 +62,6 @@ class Degrade(nn.Module):
             covered = (tall[:, :, None] & wide[:, None, :])[:, None]
             changed = torch.where(covered, batch.flatten(2).median(-1).values[..., None, None], batch).float()
         return changed.round().clamp(0, 255).to(torch.uint8)
-
-
-def _blurred(batch: Tensor, sigma: float) -> Tensor:
-    from torchvision.transforms.v2.functional import gaussian_blur  # takes seconds, and most commands blur nothing
-
-    size = 2 * min(int(3 * sigma) + 1, min(batch.shape[2:]) - 1) + 1
-    return gaussian_blur(gaussian_blur(batch, [1, size], [sigma]), [size, 1], [sigma])
 
 
 def _windows(batch: Tensor, place: Tensor, side: float) -> Tensor:

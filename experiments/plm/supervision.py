@@ -92,8 +92,7 @@ def quality_of(features: Tensor, labels: Tensor, k: int, dim: int, quality: floa
     for name, function in CLUSTERED.items():
         found = [function(unit, len(labels.unique()), start) for start in range(STARTS.get(name, 1))]
         purity = fmean(metrics.label_purity(groups, labels) for groups in found)
-        same = ((groups[:, None] == groups).double() for groups in found)
-        correlation = fmean(metrics.similarity_correlation(each, labels) for each in same)
+        correlation = fmean(metrics.similarity_correlation((of[:, None] == of).double(), labels) for of in found)
         rows.append((name, {"label_purity": purity, "gt_correlation": correlation}))
     walk = metrics.similarity_correlation(clusters.random_walk_similarity(unit), labels)
     return [*rows, ("random walk, continuous", {"gt_correlation": walk})]

@@ -93,5 +93,3 @@ def test_an_expression_is_a_difference_of_cells_or_a_constant_and_a_level_the_on
     assert (str(gap), gap.said, gap.methods) == ("A;x=1..2 - B", "A at x = 1 to 2 minus B", {"A", "B"})
     assert (str(bound), bound.said, bound.methods) == ("0.5", "0.5", set())
     assert (gap.is_constant, gap.zero) == (False, 0.0) and (bound.is_constant, bound.zero) == (True, 0.5)
-    levels = {"M=4": 4.0, "M=4;C=2": None, "retrieval=euclidean": None, "": None, "PFML": None}
-    assert {setting: tables.level_of(setting) for setting in levels} == levels

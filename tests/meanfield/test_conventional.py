@@ -11,7 +11,7 @@ from experiments.analysis import judging, statistics
 from experiments.meanfield import conventional, growth
 from experiments.meanfield.claims import TESTS
 from experiments.report import catalogue
-from experiments.training import batches
+from experiments.training import batches, runs
 
 
 @pytest.mark.parametrize(
@@ -28,18 +28,24 @@ def test_training_ends_once_patience_is_spent(values, patience, expected):
     assert conventional.stopped_at(values, patience) == expected
 
 
-def finished(values, setting="", steps_per_epoch=None):
+def finished(values, setting=""):
     """A run with these MAP@R after its first, second, ... epoch."""
-    manifest = batches.load_dataset(TINY)
-    per_epoch = len(manifest.indices("train")) // TINY.batch_size
-    spec = TINY.replace(method="MFCont", setting=setting, keep_history=True, eval_every=per_epoch)
-    rows = [
-        {"selection": "every", "step": per_epoch * (i + 1), "metric": "MAP@R", "value": value}
-        for i, value in enumerate(values)
-    ]
-    rows.append({"selection": "last", "step": per_epoch * len(values), "metric": "MAP@R", "value": values[-1]})
-    rows.append({"selection": "test_best", "step": 1, "metric": "MAP@R", "value": max(values)})
-    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, cost={"steps_per_second": float(per_epoch)})
+    per_epoch, epochs = len(batches.load_dataset(TINY).indices("train")) // TINY.batch_size, len(values)
+    spec = TINY.replace(method="MFCont", setting=setting, keep_history=True, steps=None, epochs=epochs, eval_every=1)
+    rows = [("every", per_epoch * number, "MAP@R", value) for number, value in enumerate(values, 1)]
+    rows += [("last", per_epoch * epochs, "MAP@R", values[-1]), ("test_best", 1, "MAP@R", max(values))]
+    named = [dict(zip(("selection", "step", "metric", "value"), row)) for row in rows]
+    return runs.RunResult(spec, "", "", None, "glyphs", named, {}, {})
+
+
+def test_a_table_has_the_epochs_that_a_search_chose_and_the_whole_curve():
+    chosen = {"MFCont": {"found": {"options": {"epochs": 2}}}}
+    params = SimpleNamespace(paper="meanfield", notebook="32", profile="small", searches=lambda: chosen)
+    for params.rates, last in (((1e-4,), 30), ((), 20)):
+        table = conventional.conventional_table([finished([0.1, 0.3, 0.4, 0.2])], params)
+        values = table[table["setting"] == ""].set_index(["metric", "selection"])["value"]
+        assert values["MAP@R", "last"] == last and values["best_epoch", "last"] == 3
+        assert [*values["MAP@R", "every"]] == pytest.approx([10, 30, 40, 20])
 
 
 def test_the_best_epoch_the_fall_after_it_and_both_ways_to_stop():
