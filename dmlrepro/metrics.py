@@ -82,7 +82,8 @@ def label_purity(groups: Tensor, labels: Tensor) -> float:
     groups = torch.as_tensor(groups)
     if not len(labels):
         raise ValueError("labels are empty; give one for each point")
-    if groups.shape[-1:] != (len(labels),) or groups.ndim > 2 or (groups.ndim == 2) != (groups.dtype == torch.bool):
+    fits = groups.shape[-1:] == (len(labels),) and len(groups) and groups.ndim <= 2
+    if not fits or (groups.ndim == 2) != (groups.dtype == torch.bool):
         raise ValueError(
             f"groups must be cluster numbers ({len(labels)},) or a boolean mask (G, {len(labels)}), "
             f"got {groups.dtype} of shape {tuple(groups.shape)}"
@@ -113,7 +114,7 @@ def similarity_correlation(similarity: Tensor, labels: Tensor) -> float:
     if similarity.shape[0] != similarity.shape[1]:
         raise ValueError(f"similarity must be square, got {tuple(similarity.shape)}")
     num_pairs = len(labels) * (len(labels) - 1)
-    mean = (similarity.sum() - similarity.trace()) / max(num_pairs, 1)
+    mean = similarity.clone().fill_diagonal_(0).sum() / max(num_pairs, 1)
     same = (labels.unique(return_counts=True)[1].square().sum() - len(labels)).double() / max(num_pairs, 1)
     variance = covariance = 0.0
     for rows in torch.arange(len(labels), device=labels.device).split(max(1, 2**22 // len(labels))):

@@ -80,7 +80,7 @@ class Loss(losses.BaseMetricLossFunction):
     def compute_loss(self, embeddings: Tensor, labels: Any, indices_tuple: Any, ref_emb: Any, ref_labels: Any) -> dict:
         if not len(embeddings):
             return self.zero_losses()
-        if ref_emb is embeddings:  # the library's way to say that there are none
+        if ref_emb is embeddings and ref_labels is labels:  # the library's way to say that there are none
             ref_emb = ref_labels = None
         if isinstance(self.loss, _TwoViews):
             labels = ref_labels = None  # SelfSupervisedLoss gives some to losses that learn without

@@ -114,7 +114,7 @@ class RetrievalMetric(Metric):
         `excluded`, where no image has another of its class.
 
         Raises:
-            ValueError: as `retrieval`, and if there was no update, or ids came with some of the batches.
+            ValueError: as `retrieval`; there was no update; ids came with some batches only, or one has several labels.
         """
         points, labels, ids = (_joined(state) for state in (self.embeddings, self.labels, self.ids))
         if not len(labels):
@@ -125,7 +125,10 @@ class RetrievalMetric(Metric):
             if strings not in (0, len(labels)):
                 raise ValueError(f"{name} must be integers in all batches, or strings in all")
         if len(ids):
-            first = torch.from_numpy(np.unique(ids.cpu().numpy(), return_index=True)[1]).to(points.device)
+            found = np.unique(ids.cpu().numpy(), return_index=True, return_inverse=True)[1:]
+            first, copies = (torch.from_numpy(rows).to(points.device) for rows in found)
+            if (labels[first][copies] != labels).any():
+                raise ValueError("ids must tell images apart: images of one id have several labels")
             points, labels = points[first], labels[first]
         if len(labels.unique()) == len(labels):
             return dict.fromkeys(self.names, torch.nan) | {"excluded": float(len(labels))}

@@ -125,10 +125,11 @@ def neighbour_groups(neighbours: Tensor, batch_size: int, num_batches: int, gene
     """
     _check(generator, batch_size=batch_size, num_batches=num_batches)
     neighbours = torch.as_tensor(neighbours)
-    if neighbours.ndim != 2 or neighbours.numel() == 0 or neighbours.is_floating_point():
+    whole = not neighbours.is_floating_point() and neighbours.dtype != torch.bool
+    if neighbours.ndim != 2 or neighbours.numel() == 0 or not whole:
         got = f"{neighbours.dtype} of shape {tuple(neighbours.shape)}"
         raise ValueError(f"neighbours must be integers of shape (N, k), N and k from 1 on, got {got}")
-    items, size = neighbours.shape
+    (items, size), neighbours = neighbours.shape, neighbours.to("cpu", torch.int64)
     if not 0 <= neighbours.min() <= neighbours.max() < items:
         found = neighbours.min() if neighbours.min() < 0 else neighbours.max()
         raise ValueError(f"neighbours must be rows of the {items} items, 0 to {items - 1}, found {int(found)}")

@@ -396,7 +396,7 @@ def test_similarity_correlation_equals_numpy(seed):
     labels = generator.integers(0, 4, 25)
     same = labels[:, None] == labels
     similarity = generator.normal(size=(25, 25)) + same
-    np.fill_diagonal(similarity, 50.0)  # must not count
+    np.fill_diagonal(similarity, 1e30)  # must not count
     pairs = ~np.eye(25, dtype=bool)
     expected = np.corrcoef(similarity[pairs], same[pairs])[0, 1]
     actual = metrics.similarity_correlation(torch.tensor(similarity), torch.tensor(labels))
@@ -491,7 +491,7 @@ X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tens
         (lambda: metrics.label_purity(torch.ones(4, 4), Y), r"groups must be .* got torch.float32"),
         (lambda: metrics.label_purity(torch.eye(5, 4).bool(), Y), "row 4 is empty"),
         (lambda: metrics.similarity_correlation(X, Y), "similarity must be square"),
-        (lambda: metrics.similarity_correlation(torch.ones(4, 4), Y), "undefined"),
+        (lambda: metrics.RetrievalMetric(ks=(1,))(X, Y, [0] * len(X)), "ids must tell images apart"),
         (lambda: metrics.similarity_correlation(torch.full((7, 7), 0.3), torch.arange(7) % 2), "undefined"),
         (lambda: metrics.proxy_wasserstein(X, X, Y), r"proxies must be \(C, M, 3\).*\(4, 3\)"),
         (lambda: metrics.proxy_wasserstein(X[:1, None], X, Y), r"labels must lie in \[0, 1\), found 0 to 1"),

@@ -7,7 +7,7 @@
 
 Precision  float16 and bfloat16 embeddings, and autocast, are computed in float32 or wider; float64 stays.
 Derivative Second ones are right, whatever the upstream gradient is. torch.func.grad works, but not for EL-nivMF, which
-           draws; torch.vmap does not, because what a loss computes depends on the values of a batch.
+           draws, and regularised mean fields of many classes; torch.vmap does not: a batch's values decide what is run.
 Compiler   torch.compile(loss, fullgraph=True) works but where pytorch-metric-learning chooses pairs or proxies by their
            values: `proxy_anchor`, `proxy_anchor_with_nivmf`, `nt_xent`, the pair and triplet losses of baselines.py and
            `cross_batch_memory` compile in parts. Compiled code knows shapes only and takes bad values unnoticed.

@@ -103,7 +103,7 @@ def _references(ref_emb: Tensor | None, ref_labels: Tensor | None, embeddings: T
         raise ValueError(f"ref_emb must have shape (N, {dim}) and ref_labels (N,), got {shapes}")
     if values_are_known() and not ref_emb.isfinite().all():
         raise ValueError("ref_emb contains NaN or infinity; lower the learning rate or inspect the input images")
-    labels = whole_labels(embeddings, ref_labels)
+    labels = whole_labels(embeddings, ref_labels, "ref_labels")
     # two views may share one tensor of labels, by which the library would take them for one batch
     return ref_emb.to(embeddings), labels.view_as(labels)
 
@@ -176,7 +176,7 @@ def proxies_of(loss: nn.Module) -> Tensor | None:
     Works for every function of this file and for any module with a `proxies` attribute of shape (C, D) or (C, M, D).
     """
     inner: Any = loss.loss if isinstance(loss, Baseline) else loss
-    if hasattr(inner, "proxies"):
+    if getattr(inner, "proxies", None) is not None:
         return inner.proxies if inner.proxies.ndim == 3 else inner.proxies.unsqueeze(1)
     if hasattr(inner, "fc"):  # SoftTriple: (D, C * M), the centres of a class side by side
         return inner.fc.T.unflatten(0, (inner.num_classes, inner.centers_per_class))
@@ -359,7 +359,8 @@ class CrossBatchMemory(_Stateful, _WholeBatch):
     def of_batch(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = at_least_float32(embeddings, embeddings)
+            embeddings, device = at_least_float32(embeddings, embeddings), embeddings.device
+            self.memory, self.memory_labels = self.memory.to(device), self.memory_labels.to(device)
             value, stored = self.pairs(embeddings, labels), int(self.stored)
             if stored:
                 past = slice(min(stored, len(self.memory)))

@@ -138,7 +138,8 @@ class _ProxyPairLoss(nn.Module):
                 plain loss. Proxies of classes that no label of the batch has are pushed away only.
         """
         if isinstance(indices_tuple, Tensor):
-            indices_tuple, ref_emb, ref_labels = None, indices_tuple, ref_emb
+            ref_labels = ref_labels if ref_emb is None else ref_emb
+            indices_tuple, ref_emb = None, indices_tuple
         a, b, same, other = self.pairs(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         with torch.autocast(a.device.type, enabled=False):
             return self.of_pairs(a, b, same, other)
@@ -283,9 +284,10 @@ def _mined(indices_tuple: tuple, same: Tensor, other: Tensor) -> tuple[Tensor, T
             "indices_tuple must be a miner's pairs (anchors, positives, anchors, negatives) or triplets "
             f"(anchors, positives, negatives), got {indices_tuple!r:.80}"
         )
-    given = [rows for rows in indices_tuple if len(rows)] if values_are_known() else []
-    if not all(0 <= rows.min() <= rows.max() < max(same.shape) for rows in given):
-        raise ValueError(f"indices_tuple has rows beyond the {len(same)} embeddings; mine on the batch of the loss")
+    sides = zip(indices_tuple, (0, 1, 0, 1) if len(indices_tuple) == 4 else (0, 1, 1))
+    given = [(rows, same.shape[side]) for rows, side in sides if len(rows)] if values_are_known() else []
+    if not all(0 <= rows.min() <= rows.max() < count for rows, count in given):
+        raise ValueError(f"indices_tuple has rows beyond the pairs {tuple(same.shape)} of the batch; mine on it")
     anchors, positives, *_, negatives = indices_tuple
     near, far = torch.zeros_like(same), torch.zeros_like(other)
     near[anchors, positives] = far[indices_tuple[2] if len(indices_tuple) == 4 else anchors, negatives] = True

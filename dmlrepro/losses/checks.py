@@ -90,14 +90,14 @@ def check_tensors(**arguments: object) -> None:
             raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}; pass torch.as_tensor({name})")
 
 
-def whole_labels(embeddings: Tensor, labels: Tensor) -> Tensor:
+def whole_labels(embeddings: Tensor, labels: Tensor, name: str = "labels") -> Tensor:
     """Labels of any integer dtype, on any device, as int64 beside the embeddings.
 
     Raises ValueError where either is no tensor or the labels are no integers.
     """
     check_tensors(embeddings=embeddings, labels=labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise ValueError(f"labels must be integers, got {labels.dtype}; pass labels.long() if they number the classes")
+        raise ValueError(f"{name} must be integers, got {labels.dtype}; pass {name}.long() if they number the classes")
     return labels.to(embeddings.device, torch.int64)
 
 

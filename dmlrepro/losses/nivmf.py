@@ -562,12 +562,11 @@ class JointProxyLoss(_WholeBatch):
             raise ValueError(f"omega must be finite and at least 0, got {omega}")
         self.probabilistic, self.deterministic, self.omega = probabilistic, deterministic, omega
         del deterministic.proxies
-        _share(self)
-        self.register_load_state_dict_post_hook(_share_again)
+        self._share()
 
-    def _apply(self, *args: object, **kwargs: object):
-        """What moves or converts a module may give it new parameters, as `to_empty` does."""
-        return _share(super()._apply(*args, **kwargs))
+    def _share(self) -> None:
+        """Past nn.Module, which would register the shared parameter, and save it, twice."""
+        vars(self.deterministic)["proxies"] = self.proxies
 
     @property
     def proxies(self) -> Tensor:
@@ -586,6 +585,8 @@ class JointProxyLoss(_WholeBatch):
                 "JointProxyLoss cannot be exported: a graph would hold a copy of the proxies that its parts share, "
                 "without their gradient; export one of the parts, or the network alone"
             )
+        if self.deterministic.proxies is not self.proxies:  # another device, a state, `functional_call`
+            self._share()
         if self.omega:  # the deterministic loss knows directions alone
             check_batch(embeddings, labels, *self.proxies.shape)
         loss = self.probabilistic(embeddings, labels)
@@ -596,17 +597,6 @@ class JointProxyLoss(_WholeBatch):
 
     def extra_repr(self) -> str:
         return printed(self)
-
-
-def _share(loss: JointProxyLoss) -> JointProxyLoss:
-    """Past nn.Module, which would register the shared parameter, and save it, twice."""
-    vars(loss.deterministic)["proxies"] = loss.probabilistic.proxies
-    return loss
-
-
-def _share_again(loss: JointProxyLoss, _: object) -> None:
-    """After a state was loaded, which may be by assignment."""
-    _share(loss)
 
 
 def proxy_anchor_with_nivmf(

@@ -248,13 +248,13 @@ def test_class_vectors_are_proxies():
 
 
 def test_shared_proxies_stay_shared():
-    for name in ("JointProxy", "ProxyAnchorNivMF"):
-        loss = ALL[name]()
-        state = {key: value.clone() for key, value in loss.state_dict().items()}
-        for changed in (copy.deepcopy(loss), loss.double(), ALL[name]().to_empty(device="cpu")):
-            assert changed.deterministic.proxies is changed.probabilistic.proxies
-        loss.load_state_dict(state, assign=True)
-        assert loss.deterministic.proxies is loss.probabilistic.proxies is loss.proxies
+    loss, z, labels = case("JointProxy")
+    state = copy.deepcopy(loss.state_dict()) | {"probabilistic.proxies": loss.proxies.detach().flip(0)}
+    swapped = torch.func.functional_call(loss, state, (z, labels))
+    for changed in (copy.deepcopy(loss), loss.to_empty(device="cpu")):
+        changed.load_state_dict(state, assign=True)
+        assert torch.equal(changed(z, labels), swapped) and not torch.equal(swapped, case("JointProxy")[0](z, labels))
+        assert changed.deterministic.proxies is changed.proxies
 
 
 @pytest.mark.parametrize("name", ALL)
