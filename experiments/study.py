@@ -261,13 +261,12 @@ class Execution:
             self.study.settled,
             hits=results.hits(finished, self.params) if finished else None,
             trials=self.trials(table),
-            device=keys.device_name(),
+            device=" + ".join(sorted({run.made["device"] for run in finished})) or keys.device_name(),
             pretrained=self.params.weights != "none",
         )
 
     def trials(self, table: pd.DataFrame) -> dict[str, int]:
-        """See `stored.trials_of`. A committed search counts with the settings that it tried, 16, not with its 24 runs:
-        the others score four of the same settings on further folds."""
+        """See `stored.trials_of`. A committed search counts with the settings that it tried, 16, not its 24 runs."""
         committed = {method: len(search["trials"]) for method, search in self.params.searches().items()}
         return stored.trials_of(table, search_trials_of(self.params), committed)
 

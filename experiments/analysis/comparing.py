@@ -210,7 +210,7 @@ def _compared(test: ClaimTest, context: Context) -> ClaimResult:
         try:
             return make(*given)
         except MissingRows as error:
-            if part.decides:
+            if not part.control:  # an unknown precondition is not met
                 missing[str(error)] = None
 
     for part in (part for part in test.parts if part.speaks_of(context.where["dataset"])):

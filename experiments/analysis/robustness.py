@@ -55,9 +55,10 @@ def checked(
         known = [each for each in effects if each is not None]
         return _keep(known, comparisons, test, holm, line.verdict) if len(known) == len(comparisons) > 0 else None
 
+    only_bounds = all(one.part.by_rows for one in comparisons)  # those that all rows keep, fewer keep as well
     kept = {
         "other_metric": None if other_metric in (None, Verdict.NOT_RUN) else other_metric == line.verdict,
-        "fewer_seeds": kept_with(_without(one.effects) for one in comparisons),
+        "fewer_seeds": None if only_bounds else kept_with(_without(one.effects) for one in comparisons),
         "other_classes": kept_with(_widened(one) for one in comparisons),
     }
     run = lines[~lines["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_TESTABLE]) & (lines["profile"] == line.profile)]

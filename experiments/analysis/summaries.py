@@ -90,7 +90,8 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
     # rows of a protocol stay in the order in which they were trained, so that N = 2 precedes N = 10
     wide = wide.sort_index(level="protocol", sort_remaining=False, kind="stable").astype(object).fillna("")
-    return wide.rename(index=CALLED, level="method")
+    default = {"": "default"} if any(wide.index.get_level_values("setting")) else {}
+    return wide.rename(index=default, level="setting").rename(index=CALLED, level="method")
 
 
 def readable(table: pd.DataFrame, digits: int | Mapping[str, int]) -> pd.DataFrame:

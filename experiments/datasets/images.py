@@ -55,9 +55,8 @@ class ImageStore:
 def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore:
     """All images of a manifest, ready for batches.
 
-    Arrays stay in memory. Files are decoded once into a memory-mapped cache below `cache_root()`, named after the image
-    files' digest; the first call takes minutes for a large set. Three bytes per pixel: about 3 GB for CUB at short_side
-    256, 25 to 30 GB for SOP.
+    Arrays stay in memory. Files are decoded once, in minutes, into a memory-mapped cache below `cache_root()` of three
+    bytes per pixel: about 3 GB for CUB at short_side 256, 25 to 30 GB for SOP.
 
     short_side: pixels of the shorter side after an antialiased bilinear resize; None: no resize.
     Raises ValueError on files that are no readable images (how many, and the first few), OSError on too full a disk.

@@ -49,8 +49,7 @@ def ablation_dim(params: Any) -> list[RunSpec]:
 
 
 def dim_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
-    """The rows of the runs. The column `dim`, which tells comparisons apart, is that of the parameters in all of them:
-    the setting says the dimension."""
+    """The rows of the runs. Their column `dim`, which tells contexts apart, is the parameters'; settings say each."""
     table = results.tidy(finished, params)
     return table.assign(dim=table["dim"].where(table["dim"] == 0, params.embedding_size))
 

@@ -74,7 +74,7 @@ def comparisons() -> pd.DataFrame:
     for saved, of_table in _judged():
         for row in of_table.comparisons.itertuples():
             line: Any = of_claim.get((saved.stem, saved.profile, row.claim_id))
-            if line is None or (row.dataset != tables.SYNTHETIC and not _is_of(line, row)):
+            if line is None or not _is_of(line, row):
                 continue
             part = row.compared.part
             stated = {name: getattr(part, name) for name in _STATED} | {"stem": saved.stem}
@@ -98,7 +98,7 @@ def checked() -> pd.DataFrame:
         of_other = saved.judged(dict(study.claims) | other).verdicts
         for line in here:
             compared = of_table[(of_table["claim_id"] == line.claim_id) & (of_table["decides"] == "yes")].itertuples()
-            compared = [row.compared for row in compared if line.dataset == tables.SYNTHETIC or _is_of(line, row)]
+            compared = [row.compared for row in compared if _is_of(line, row)]
             same = [of_other[name] == getattr(line, name) for name in ("claim_id", "dataset", "backbone", "protocol")]
             words = of_other.loc[np.logical_and.reduce(same), "verdict"] if line.claim_id in other else ()
             word = next(iter(words), None)
@@ -108,8 +108,9 @@ def checked() -> pd.DataFrame:
 
 
 def _is_of(line: Any, comparison: Any) -> bool:
-    """Whether a comparison of images is of the context of a line, which may have several protocols."""
-    return comparison.dataset == line.dataset and str(comparison.protocol) in line.protocol.split(" + ")
+    """Whether a comparison needs no images or is of the context of a line, which may have several protocols."""
+    same = comparison.dataset == line.dataset and str(comparison.protocol) in line.protocol.split(" + ")
+    return same or tables.SYNTHETIC in (line.dataset, comparison.dataset)
 
 
 def _recorded(study: Study, saved: stored.Stored) -> tuple[Params, list[RunSpec], list[tuple[str, str] | None], Path]:

@@ -46,10 +46,8 @@ def spec_of(line: Mapping) -> RunSpec:
 
 def check(sample: int, kinds: Collection[str] = (), jobs: int | None = None) -> list[dict]:
     """Train a sample of every kind of valid runs again and compare it with what is stored. sample: runs of each kind.
-    kinds: only those whose name contains one of these; none: all.
-
-    Returns a row per kind: {"kind", "runs": that this kind of device trained, "trained", "differ": what the first run
-    that differs has otherwise, or what hinders training, or ""}.
+    kinds: only those whose name contains one of these; none: all. Returns a row per kind: {"kind", "runs": that this
+    kind of device trained, "trained", "differ": what the first run that differs has otherwise, what hinders, or ""}.
     """
     of_kind: dict[str, list[dict]] = {}
     on_cpu = keys.device_name().startswith("CPU")
@@ -62,7 +60,8 @@ def check(sample: int, kinds: Collection[str] = (), jobs: int | None = None) -> 
     for kind, lines in sorted(of_kind.items()):
         drawn = [lines[i] for i in np.linspace(0, len(lines) - 1, min(sample, len(lines))).astype(int)]
         try:
-            differ = difference(drawn, runs.run_all([spec_of(line) for line in drawn], jobs=jobs), lines)
+            runs.forget(map(spec_of, drawn))  # what the cache has would be compared with itself
+            differ = difference(drawn, runs.run_all([*map(spec_of, drawn)], jobs=jobs), lines)
         except (FloatingPointError, ValueError, RuntimeError) as error:
             differ = " ".join(str(error).split())
         rows.append({"kind": kind, "runs": len(lines), "trained": len(drawn), "differ": differ})

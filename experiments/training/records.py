@@ -176,7 +176,8 @@ def _by_name(runs_folder: Path) -> tuple[dict[str, list[dict]], dict[str, dict]]
         for number, line in enumerate(lines(file), start=1):
             place = f"{file}, line {number}"
             if "run" in line:
-                twin, there = trained.setdefault((line["run"], *environment(line), code_of(line)), (line, place))
+                where = (*environment(line), repr(line["made"].get("versions")), line["made"].get("threads"))
+                twin, there = trained.setdefault((line["run"], *where, code_of(line)), (line, place))
                 if twin is line:
                     of_run.setdefault(line["run"], []).append(line)
                 elif any(twin.get(name) != line.get(name) for name in (twin.keys() | line.keys()) - _PARTICULAR):

@@ -112,6 +112,7 @@ class RunResult:
         """The trained network, or another one that the algorithm saved under a name, in evaluation mode on the CPU.
         manifest: its images, where they are at hand."""
         network = inference.build_network(self.spec, manifest or batches.load_dataset(self.spec))
+        inference.perturb(network, self.spec)
         below = network.state_dict() if self.spec.train_from else {}  # of a tail only what was trained is saved
         network.load_state_dict(below | load_file(self.folder / f"{name}.safetensors"))
         return network.eval()

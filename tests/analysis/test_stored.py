@@ -24,7 +24,7 @@ def table(seeds=5, profile="small", **changes):
 
 def test_distances_and_ratios_have_three_decimals():
     rows = table().assign(metric="W2", value=lambda rows: rows["value"] / 100)
-    pivoted = summaries.pivot(results.pd.concat([rows, table()]), ["W2", "R@1"]).loc[("", "", "A")]
+    pivoted = summaries.pivot(results.pd.concat([rows, table()]), ["W2", "R@1"]).loc[("", "default", "A")]
     assert pivoted.tolist() == ["0.720 ± 0.020", "72.0 ± 2.0"]
 
 
