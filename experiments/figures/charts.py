@@ -163,7 +163,7 @@ def ablation(
     changes = [curve if reference is None else curve.sub(curve[reference], axis=0) for *_, curve in ours]
     level, title_of_x = names.label(metric), names.label(x)
     change = f"change of {level}" if "(%)" not in level else f"change of {metric} (points)"
-    title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}" + "; curves side by side" * (len(ours) > 1)
+    title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}" + "; points shifted sideways" * (len(ours) > 1)
     same = reference is not None and all(np.allclose(changed.fillna(0), 0, atol=1e-12) for changed in changes)
     title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level" * same
     drawn = [level] if reference is None else [change] if same else [change, level]

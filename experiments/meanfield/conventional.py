@@ -88,8 +88,7 @@ def curves_of(run: RunResult, params: Params) -> list:
 
 
 def conventional_table(finished: Iterable[RunResult], params: Any) -> pd.DataFrame:
-    """Where searches chose the number of epochs of each method, "last" is the evaluation after so many: its run goes on
-    for the curve alone."""
+    """Where searches chose the epochs of a method "last" is the evaluation after them; the run goes on for a curve."""
     chosen, shown, curves = params.searches() if params.rates else {}, [], []
     for run in finished:
         curves += curves_of(run, params)

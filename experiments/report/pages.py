@@ -53,7 +53,7 @@ def _verdict(claim_id: str) -> tuple[str, str, str]:
 def verdict_table(claim_ids: Iterable[str]) -> str:
     short = {row["claim_id"]: cell(row["short"]) for row in claims.rows_of("short_claims.csv")}
     rows = [(f"{name} {short[name]}", *_verdict(name)) for name in claim_ids]
-    return table(("claim", "verdict (k of n)", "least favourable effect [95 % CI]", "robust"), rows)
+    return table(("claim", "verdict (k of n)", "least favourable effect [interval]", "robust"), rows)
 
 
 def ledger_table() -> str:
@@ -177,8 +177,8 @@ def pictures() -> dict[Path, bytes]:
 
 
 LEGEND = (
-    "*k of n*: supported comparisons; *robust*: checks that keep the verdict; *revised*: test or network changed "
-    "after results were seen. Intervals of equivalences are of 90 % ([conventions](../docs/conventions.md))."
+    "*k of n*: supported comparisons; *robust*: checks that keep the verdict; *revised*: changed after seeing results. "
+    "Intervals: 95 %, of equivalences 90 %, of bounds the range ([conventions](../docs/conventions.md))."
 )
 
 
