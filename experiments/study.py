@@ -130,7 +130,8 @@ class Study:
             if values and (option != name or name in ("embedding_size", "batch_size", "lr", "loss_lr")):
                 said = setting.source if setting.value is None else _rounded(setting.value)
                 rows[option] = values.pop() if len(values) == 1 else "varied", str(said)
-        return pd.DataFrame.from_dict(rows, orient="index", columns=["here", "published"])
+        here_of = f"here ({own[0].method})" if own else "here"
+        return pd.DataFrame.from_dict(rows, orient="index", columns=[here_of, "published"])
 
     def evidence(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
         """Show the tables of results/ that verdicts rest on: their columns `metrics`, if any, and a figure of each."""

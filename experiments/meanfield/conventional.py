@@ -115,8 +115,7 @@ def learning_curves(table: pd.DataFrame) -> Figure:
 
 
 def growth_rows(costs: pd.DataFrame, params: Any) -> pd.DataFrame:
-    """Tidy rows of the exponents by repetition, for the verdict alone: they differ from machine to machine; costs are
-    those of `growth.measure`, alone or below those of the runs."""
+    """Rows of the exponents by repetition, for the verdict alone; costs: of `growth.measure`, alone or below others"""
     columns = ["samples", "repetition", "seconds"]
     costs = costs.assign(**costs[columns].apply(pd.to_numeric)).dropna(subset=["samples"])
     rows = growth.exponents(costs).rename(columns={"repetition": "seed", "exponent": "value"}).to_dict("records")
@@ -136,7 +135,6 @@ Conventional = meanfield_study(
     profiles={
         "*": {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS"), "repetitions": 5},
         "quick": {"steps": 0, "epochs": 2, "growth_sizes": (4000, 6000), "repetitions": 2},
-        # all methods are at their best before the twelfth epoch; notebook 31 has the losses of pairs
         "small": {"steps": 0, "epochs": 12, "growth_sizes": (4000, 5600, 8000)},
         "paper": {"growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
     },

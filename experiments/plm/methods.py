@@ -116,8 +116,7 @@ class PlmOptions(BaseModel):
     delta: Positive  # distance of points without similarity; the paper's is 2
 
 
-# quick has crops of half a glyph at least, less is none, and as small a new head that learns faster than the trunk. Its
-# momentum encoder remembers a tenth of the steps, and the paper's a tenth of 200 epochs of CUB.
+# quick crops half a glyph at least; momentum encoders remember a tenth of the steps, the paper's of 200 epochs of CUB
 PROFILES: dict[str, dict[str, Any]] = {
     "*": {"views": 2, "clusters": 100},
     "quick": {"fixed": {"crop_scale": (0.5, 1.0), "head_lr": 1e-3}, "image_size": 32, "test_resize": 32}

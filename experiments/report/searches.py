@@ -65,7 +65,6 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     how: dict[str, Any] = {"ranges": searched_ranges(method)}
     plain = spec_of(method, params)
     own = (plain.loss_options, plain.algorithm_options)
-    # what a notebook varies is no default: a search at one proxy per class says nothing of eight
     levels = [spec for spec in trained if spec.method == name]
     levels = [spec for spec in levels if not spec.setting or (spec.loss_options, spec.algorithm_options) == own]
     if not levels:
