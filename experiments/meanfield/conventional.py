@@ -29,7 +29,7 @@ TABLE_2 = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
 
 def curve_options(params: Params) -> dict:
     """Fields of a run whose evaluations are all kept, one after every epoch unless the reader says otherwise."""
-    looks = {} if params.eval_every_epochs else {"eval_every": None, "eval_every_epochs": 1.0}
+    looks = {} if "eval_every_epochs" in params.changed else {"eval_every": None, "eval_every_epochs": 1.0}
     return {"keep_history": True, "monitor": "MAP@R"} | looks
 
 
