@@ -317,10 +317,10 @@ def test_a_claim_without_rows_is_not_run_and_one_without_parts_says_why():
 STUDY = {"dataset": "synthetic", "backbone": "", "metric": "error", "profile": "quick"}
 
 
-@pytest.mark.parametrize(("problems", "verdict"), [(2, "not interpretable"), (18, "supported")])
+@pytest.mark.parametrize(("problems", "verdict"), [(2, "not interpretable"), (18, "supported"), (0, "not run")])
 def test_a_claim_says_nothing_where_its_precondition_does_not_hold(problems, verdict):
     precondition = claims.at_least("PFML", "3", "problems", about="training", precondition=True)
-    counted = pd.DataFrame(rows("PFML", [problems] * 5, metric="problems"))
+    counted = pd.DataFrame(rows("PFML", [problems] * 5 * bool(problems), metric="problems"))  # 0: no rows
     row = line(pd.concat([pfml_against_cpml(3.0), counted]), *FAMILY["pfml-02"].parts, precondition)
     assert (row.verdict, row.n) == (verdict, 1)
 

@@ -7,19 +7,19 @@ import pandas as pd
 import pytest
 
 from experiments.analysis import robustness
-from experiments.analysis.claims import ClaimTest, higher
+from experiments.analysis.claims import ClaimTest, at_most, higher
 from experiments.analysis.comparing import Comparison
 from experiments.analysis.judging import Verdict
 
-PART = higher("PFML", "CPML", by=0.5)
+PART, BOUND = higher("PFML", "CPML", by=0.5), at_most("PFML", "3", "error")
 TEST = ClaimTest("pfml-02", "x", (PART,), "")
 STEADY = np.array([1.9, 2.0, 2.1, 2.0, 1.9, 2.1, 2.0, 2.0])
 BY_TWO_SEEDS = np.array([1.1, -0.2, 0.5, 1.3, 0.1, 0.4, 1.5, 0.6])  # supported; without two of them below 0.5
 NONE = pd.DataFrame({name: [] for name in ("verdict", "profile", "dataset", "protocol", "backbone", "decides")})
 
 
-def comparison(effects, classes=(np.nan, np.nan)):
-    return Comparison(PART, PART.subject, PART.baselines[0], np.asarray(effects), classes=classes)
+def comparison(effects, classes=(np.nan, np.nan), part=PART):
+    return Comparison(part, part.subject, part.baselines[0], np.asarray(effects), classes=classes)
 
 
 def line(verdict=Verdict.SUPPORTED, **other):
@@ -35,7 +35,7 @@ def checks(*compared, of=None, other_metric=None, lines=NONE):
 @pytest.mark.parametrize(("effects", "expected"), [(STEADY, "yes"), (BY_TWO_SEEDS, "no"), (STEADY[:3], "")])
 def test_any_two_seeds_are_left_out(effects, expected):
     assert comparison(BY_TWO_SEEDS).outcome == "supported"  # with all its seeds
-    assert checks(comparison(effects))["fewer_seeds"] == expected
+    assert [checks(comparison(effects, part=part))["fewer_seeds"] for part in (PART, BOUND)] == [expected, ""]
 
 
 def test_one_comparison_that_turns_is_enough_and_holm_counts_as_it_did_for_the_verdict():
