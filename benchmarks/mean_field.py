@@ -22,11 +22,7 @@ import harness
 import torch
 from torch import Tensor
 
-from dmlrepro.losses.mean_field import (
-    MeanFieldClassWiseMultiSimilarityLoss,
-    MeanFieldContrastiveLoss,
-    field_cosines,
-)
+from dmlrepro.losses.mean_field import MeanFieldClassWiseMultiSimilarityLoss, MeanFieldContrastiveLoss, field_cosines
 from experiments import timing
 from experiments.meanfield import growth
 

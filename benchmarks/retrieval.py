@@ -38,10 +38,7 @@ class Case(NamedTuple):
     spread: float = 3.0
 
 
-CASES = {
-    "sop": Case(60_502, 1500),
-    "sop, D = 128": Case(60_502, 1500, dim=128),
-}
+CASES = {"sop": Case(60_502, 1500), "sop, D = 128": Case(60_502, 1500, dim=128)}
 QUICK = {"quick": Case(33_000, 200, dim=64)}
 REPEATS = 3
 LIMITS = {("sop", "seconds", "torch"): 1.1, ("sop", "seconds", "float64"): 1.0}

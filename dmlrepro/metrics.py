@@ -41,11 +41,7 @@ def __getattr__(name: str) -> Any:
 
 
 def nmi(
-    embeddings: Tensor,
-    labels: Tensor,
-    num_clusters: int | None = None,
-    distance: str = "cosine",
-    seed: int = 0,
+    embeddings: Tensor, labels: Tensor, num_clusters: int | None = None, distance: str = "cosine", seed: int = 0
 ) -> float:
     """Normalised mutual information, arithmetic mean, of the labels with k-means clusters; in [0, 1].
 

@@ -491,10 +491,7 @@ def _ascending(keys: Tensor) -> Tensor:
 
 
 def _own_places(
-    points: Points,
-    own_gallery: bool,
-    query_ids: Tensor | ArrayLike | None,
-    gallery_ids: Tensor | ArrayLike | None,
+    points: Points, own_gallery: bool, query_ids: Tensor | ArrayLike | None, gallery_ids: Tensor | ArrayLike | None
 ) -> Tensor | None:
     """(N,) the place of each query in the gallery, -1 where it is not there; None if no query is."""
     if own_gallery:

@@ -47,9 +47,7 @@ def main() -> None:
     print(f"MetricLossOnly R@1 {recall(trained(field, field.parameter_groups(1e-3))):.3f}")
     means = MeanFieldContrastiveLoss(CLASSES, DIM)
     both = losses.MultipleLosses(
-        [means, losses.MultiSimilarityLoss()],
-        miners=[None, miners.MultiSimilarityMiner()],
-        weights=[1.0, 0.5],
+        [means, losses.MultiSimilarityLoss()], miners=[None, miners.MultiSimilarityMiner()], weights=[1.0, 0.5]
     )
     print(f"MultipleLosses R@1 {recall(trained(both, means.parameter_groups(1e-3))):.3f}")
     memory = CrossBatchMemory(ProxyContrastiveLoss("c2"), DIM, memory_size=128)

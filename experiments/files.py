@@ -7,7 +7,6 @@ another program has damaged since is found by checksums when it is read, and ref
 import errno
 import functools
 import hashlib
-import io
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from experiments import variables
 
@@ -94,8 +94,6 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """No two processes of a machine are in such a block with the same path at a time; one that is killed leaves it."""
-    from filelock import FileLock
-
     with explained(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.with_name(f".{path.name}.lock")).acquire()
@@ -209,16 +207,6 @@ def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
                 build(made)
                 write_checksums(made)
     return place
-
-
-def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:
-    """The array `build()` returns, kept below cache_root()/folder under the hash of `key`, see `kept_folder`."""
-
-    def write(made: Path) -> None:  # not by np.save alone, which does not say that a disk is full
-        np.save(content := io.BytesIO(), build())
-        (made / "array.npy").write_bytes(content.getbuffer())
-
-    return np.load(kept_folder(cache_root() / folder / _name_of(key), write) / "array.npy")
 
 
 def mapped_array(

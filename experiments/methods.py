@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pandas as pd
+
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from experiments.analysis.tables import START
 from experiments.checks import refuse_unknown
@@ -293,8 +295,6 @@ def search_each(specs: Sequence[RunSpec], records: Mapping[str, Method], params:
 
 def found_by_search(specs: Sequence[RunSpec], records: Mapping[str, Method], params: Params):
     """What searches found for these methods, a row each, see `summary`; None without a search."""
-    import pandas as pd
-
     found = params.searches() | _searches(specs, records, params)
     rows = [{"method": spec.method} | summary(found[spec.method]) for spec in specs if spec.method in found]
     return pd.DataFrame(rows).set_index("method") if rows else None

@@ -1,10 +1,18 @@
-"""Quadrature on the circle and the sphere, for tests of densities."""
+"""Draws, and quadrature on the circle and the sphere, for tests of densities."""
 
 import math
 
 import numpy as np
 import torch
 from torch import Tensor
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def double(values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def quadrature(dim: int, n: int = 200) -> tuple[Tensor, Tensor]:

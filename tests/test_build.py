@@ -12,11 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+import build
 from experiments.analysis import saving
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-import build  # noqa: E402
 
 # two jobs one after the other: the second runs in a shell whose child never ends by itself while a file says so
 SNAKEFILE = """

@@ -14,7 +14,6 @@ from experiments.files import repository_root
 from experiments.report import catalogue, pages, regression
 from experiments.study import Execution
 
-QUICK = repository_root() / "results" / "quick"
 MAGNET = "30_meanfield_magnet"
 
 
@@ -61,7 +60,9 @@ def test_a_committed_table_of_older_code_is_named_and_the_command_fails(copy, bu
     table.write_text(saving.to_csv(rows.assign(value=rows["value"] * (1 + 1e-5))))
     saving.seal(table, made)  # as if these rows had been saved
     assert cli.main(arguments) == 1
-    assert f"results/quick/{MAGNET}.csv is not what the present code makes: " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{MAGNET}      1.0   {len(rows)}\n" in printed
+    assert f"results/quick/{MAGNET}.csv is not what the present code makes: " in printed
 
 
 def test_accept_checks_everything_before_it_replaces_anything(copy, build, capsys, monkeypatch):
@@ -112,9 +113,10 @@ def test_a_broken_pipe_that_is_not_the_outputs_is_an_error(monkeypatch, capsys):
 
 
 def test_train_says_where_no_search_is_like_the_runs(monkeypatch, capsys):
-    monkeypatch.setattr(Execution, "run", lambda *_, **__: [])
+    seeds: set[int] = set()
+    monkeypatch.setattr(Execution, "run", lambda _, specs, *__, **___: seeds.update(spec.seed for spec in specs) or [])
     monkeypatch.delenv("DMLREPRO_RECORD", raising=False)
-    assert cli.main(["train", "14", "--profile", "small"]) == 0
+    assert cli.main(["train", "14", "--profile", "small", "--seed", "1"]) == 0 and seeds == {1}
     assert capsys.readouterr().out.startswith("0 distinct runs")
     assert cli.main(["train", "14", "--profile", "small", "-p", "epochs", "24"]) == 0
     told, counted = capsys.readouterr().out.splitlines()

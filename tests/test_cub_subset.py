@@ -43,8 +43,3 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(whole, tmp_path
     part.mkdir()
     with pytest.raises(FileExistsError, match="is there already"):
         made["cut"](whole, part)
-
-
-def test_it_has_as_many_classes_as_the_data_page_says():
-    classes = made["CLASSES"]
-    assert (sum(number <= 100 for number in classes), sum(number > 100 for number in classes)) == (85, 42)

@@ -2,22 +2,20 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
+import execute
+import failures
+import grid
+import install_notebooks
 import jsonschema
 import nbformat
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-import execute  # noqa: E402
-import failures  # noqa: E402
-import grid  # noqa: E402
-import install_notebooks  # noqa: E402
+from experiments.report import catalogue
 
-from experiments.report import catalogue  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 CONFIGS = sorted(path for path in (ROOT / "workflow" / "config").glob("*.yaml") if path.stem != "schema")

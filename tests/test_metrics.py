@@ -1,6 +1,5 @@
 """Every measure against a loop written from its definition, the metric of batches, and what bad input is told."""
 
-import importlib.util
 import io
 import itertools
 import math
@@ -273,14 +272,6 @@ def test_a_call_that_raises_loses_no_image(batch):
     with pytest.raises(ValueError):
         metric(*batch)
     assert metric.compute() == metrics.retrieval(embeddings, labels) and metric.update_count == 1
-
-
-def test_without_torchmetrics_the_metric_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dmlrepro.retrieval_metric", None)
-    monkeypatch.delitem(sys.modules, "dmlrepro.retrieval_metric")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="pip install torchmetrics"):
-        _ = metrics.RetrievalMetric
 
 
 def test_a_device_without_float64_is_left_for_the_cpu():

@@ -105,18 +105,15 @@ def test_it_saves_a_table_or_is_known_to_save_none():
         assert saves == (catalogue.find(path.stem).saves), path.stem
 
 
-def run_papermill(tmp_path, folder, *arguments):
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "notebooks"], ids=str)
+def test_plain_papermill_runs_from_the_root_and_from_the_notebooks_folder(tmp_path, folder):
     folders = {"DMLREPRO_CACHE": tmp_path / "cache", "DMLREPRO_RESULTS": tmp_path / "results"}
     environment = os.environ | {name: str(path) for name, path in folders.items()}
     notebook = os.path.relpath(ROOT / "notebooks" / "00_tour.ipynb", folder)
     command = [sys.executable, "-m", "papermill", notebook, str(tmp_path / "out.ipynb"), "--no-progress-bar"]
-    return subprocess.run([*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", [ROOT, ROOT / "notebooks"], ids=str)
-def test_plain_papermill_runs_from_the_root_and_from_the_notebooks_folder(tmp_path, folder):
-    finished = run_papermill(tmp_path, folder, "-p", "profile", "quick", "-p", "steps", "2")
+    command += ["-p", "profile", "quick", "-p", "steps", "2"]
+    finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-2000:]
     tables = [path.name for path in (tmp_path / "results" / "quick").glob("*.csv")]
     assert [name for name in tables if "cost" not in name] == ["00_tour--steps=2.csv"]

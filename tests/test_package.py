@@ -56,7 +56,9 @@ def test_what_is_missing_is_named_with_the_extra_that_brings_it(monkeypatch):
     monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
     for name in [library, *(name for name in sys.modules if name.startswith(f"{library}."))]:
         monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "dmlrepro.retrieval_metric", raising=False)
     for package, call in (
+        ("torchmetrics", lambda: metrics.RetrievalMetric),
         ("pytorch-metric-learning", lambda: losses.ProxyAnchor(4, 8)),
         ("pytorch-metric-learning", lambda: nivmf.proxy_anchor_with_nivmf(4, 8)),
         ("scikit-learn", lambda: metrics.nmi(points, labels)),

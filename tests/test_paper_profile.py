@@ -23,8 +23,7 @@ SHORT |= {"methods": ["PFML", "MultiSimilarity"]}
 
 
 @pytest.mark.parametrize(
-    ("dataset", "values"),
-    [("inshop", {"protocol": "conventional"}), ("sop", {"protocol": "mlrc", "search_trials": 1})],
+    ("dataset", "values"), [("inshop", {"protocol": "conventional"}), ("sop", {"protocol": "mlrc", "search_trials": 1})]
 )
 def test_the_notebook_runs_from_official_files_to_a_table(dataset, values, shared_cache, tmp_path):
     train = dict.fromkeys(range(1, 13), 4)

@@ -2,6 +2,7 @@
 
 import time
 
+import pandas as pd
 import pytest
 import torch
 
@@ -45,6 +46,16 @@ def test_calls_take_turns_and_the_fastest_of_a_repetition_counts(monkeypatch):
     times = timing.in_turn({name: lambda name=name: made.append(name) for name in "ab"}, 2, "cpu", rounds=2)
     assert made == ["a", "b"] * 5  # once to warm up, then two repetitions of two rounds
     assert times.to_dict("list") == {"a": [3.0, 4.0], "b": [8.0, 2.0]}
+
+
+def test_the_networks_passes_count_for_the_batch_and_its_update_once(monkeypatch):
+    seconds = {("network", "passes"): 2.0, ("network", "update"): 1.0, ("PFML", "M=5"): 7.0}
+    monkeypatch.setattr(timing, "network_step", lambda network, images: (None, None))
+    monkeypatch.setattr(
+        timing, "in_turn", lambda calls, *_, **__: pd.DataFrame({call: [seconds[call]] for call in calls})
+    )
+    costs = timing.steps({("PFML", "M=5"): work}, None, torch.zeros(4, 3), batch_size=8, repetitions=1)
+    assert costs.loc["PFML", "M=5", 0].to_dict() == {"seconds": 7.0, "network_seconds": 8 / 4 * 2.0 + 1.0}
 
 
 def work():

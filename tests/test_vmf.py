@@ -7,20 +7,12 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from spheres import quadrature
+from spheres import double, generator, quadrature
 
 from dmlrepro import vmf
 
 DIMENSIONS = (2, 3, 8, 16, 64, 128, 512, 2048)
 KAPPAS = (0.0, 1e-6, 1e-3, 0.1, 1.0, 7.0, 30.0, 100.0, 300.0, 1e3, 1e4, 1e5, 1e6)
-
-
-def double(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def exact(kappa, dim):

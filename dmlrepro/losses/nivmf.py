@@ -231,11 +231,7 @@ def nivmf_log_density(
 
 
 def nivmf_distance(
-    embeddings: Tensor,
-    proxies: Tensor,
-    concentrations: Tensor,
-    jacobian: str = "heuristic",
-    normalizer: str = "exact",
+    embeddings: Tensor, proxies: Tensor, concentrations: Tensor, jacobian: str = "heuristic", normalizer: str = "exact"
 ) -> Tensor:
     """d_nivMF = -log rho(mu_z), the density at the embedding's direction (Sec. 3.3); its norm has no effect.
 

@@ -25,13 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import (
-    _WholeBatch,
-    check_batch,
-    check_sizes,
-    printed,
-    values_are_known,
-)
+from dmlrepro.losses.checks import _WholeBatch, check_batch, check_sizes, printed, values_are_known
 from dmlrepro.losses.close_pairs import pair_energy
 from dmlrepro.losses.recommended import PROXIES, groups
 

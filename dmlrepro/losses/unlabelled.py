@@ -13,15 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.extras import require
-from dmlrepro.losses.checks import (
-    _TwoViews,
-    _WholeBatch,
-    check_batch,
-    check_pair,
-    check_positive,
-    check_sizes,
-    printed,
-)
+from dmlrepro.losses.checks import _TwoViews, _WholeBatch, check_batch, check_pair, check_positive, check_sizes, printed
 from dmlrepro.losses.recommended import rate_of_the_network
 
 

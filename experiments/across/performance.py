@@ -1,8 +1,6 @@
 """Notebook 93: the committed benchmarks as figures: how cost grows, and what it is against peers. Scripts in
 benchmarks/ make the tables, and the workflow executes this notebook after publishing, like that of the ledger."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -27,13 +25,10 @@ BENCHMARKS = {
 }
 
 
-def folder() -> Path:
-    return repository_root() / "results" / "benchmarks"
-
-
 def table_of(name: str) -> pd.DataFrame:
     """A table with columns case, form, metric, value and ratio, what a peer takes over what ours takes in one run."""
-    return pd.read_csv(folder() / f"{name}.csv", keep_default_na=False, na_values={"ratio": "", "value": ""})
+    path = repository_root() / "results" / "benchmarks" / f"{name}.csv"
+    return pd.read_csv(path, keep_default_na=False, na_values={"ratio": "", "value": ""})
 
 
 def ratios() -> pd.DataFrame:

@@ -5,8 +5,6 @@ and the smallest effect size of interest (SESOI). Published sizes belong to the 
 test asks for them. Cells are written as in tables.py; `judging` says what numbers allow. Margins never move.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import json

@@ -1,7 +1,5 @@
 """What a table's numbers say of a claim, before any verdict: every comparison of its parts, in every context."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

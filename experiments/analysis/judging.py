@@ -5,8 +5,6 @@ A claim's verdict here is that on the first data set it names of which we have r
 images.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -8,8 +8,6 @@ other_classes    the standard error over seeds together with that over resampled
 other_protocol, other_data, other_network    the claim's other tables of the profile: all of them have to agree
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Effects have seeds on the last axis, (..., n). A kind of comparison takes aligne
 direction, the SESOI and the margin, and gives outcome -> p (...).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

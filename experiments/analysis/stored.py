@@ -1,7 +1,5 @@
 """Tables that finished runs left in results/, each with what it was made of, and its verdicts."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """Tables as a reader sees them: means with intervals, with few digits, beside the published numbers; verdicts and
 comparisons, what the judge found in words of `judging.Verdict` and numbers."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence

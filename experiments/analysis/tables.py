@@ -7,16 +7,12 @@ of the same run. Rows of a study without images have dataset "synthetic" and bel
 experiment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 CONTEXT = ["experiment", "profile", "dataset", "backbone", "dim", "protocol"]  # numbers are compared within one context
 IDENTITY = ["paper", *CONTEXT, "method", "setting", "seed", "selection", "step", "metric"]  # no two rows share it
@@ -39,8 +35,6 @@ Cells = dict[tuple[str, str], dict["Cell", dict[int, Any]]]
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
     """The rows at the step chosen on validation classes, where a metric has them, else at the last one: what is
     measured on a finished run, such as a distance, has no other."""
-    import pandas as pd
-
     validated = pd.MultiIndex.from_frame(table.loc[table["selection"] == "val_best", RUN])
     at_best = pd.MultiIndex.from_frame(table[RUN]).isin(validated)
     return table[table["selection"] == np.where(at_best, "val_best", "last")]
@@ -81,7 +75,7 @@ class Cell:
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def read(cls, text: str) -> Cell:
+    def read(cls, text: str) -> Self:
         method, _, setting = text.partition(";")
         return cls(method, settings_of(setting))
 
@@ -107,7 +101,7 @@ class Cell:
     def ranges(self) -> dict[str, tuple[float, float]]:
         return {name: value for name, value in self.settings.items() if isinstance(value, tuple)}
 
-    def covers(self, level: Cell) -> bool:
+    def covers(self, level: "Cell") -> bool:
         """Whether this is the cell, or has it in its range; defaults are filled in on both sides."""
         wanted, given = (DEFAULTS | dict(cell.settings) for cell in (self, level))
         held = {name: given.get(name) for name in self.ranges}
@@ -124,7 +118,7 @@ class Expression:
     constant: float | None = None
 
     @classmethod
-    def read(cls, text: str) -> Expression:
+    def read(cls, text: str) -> Self:
         value = _value(text)
         return cls(constant=value) if isinstance(value, float) else cls(tuple(map(Cell.read, text.split(" - "))))
 

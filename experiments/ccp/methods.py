@@ -184,12 +184,7 @@ def xbm_options(params: Params, size: str) -> dict[str, int]:
 
 
 def ccp_spec(
-    name: str,
-    params: Any,
-    *,
-    setting: str = "",
-    algorithm: Mapping[str, Any] | None = None,
-    **changes: Any,
+    name: str, params: Any, *, setting: str = "", algorithm: Mapping[str, Any] | None = None, **changes: Any
 ) -> RunSpec:
     """The run of one method; algorithm: its options that differ from the parameters'; others as in `spec_of`."""
     (method,), (over, form, size) = pick(METHODS, [name]), parts_of(name)

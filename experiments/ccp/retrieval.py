@@ -82,8 +82,5 @@ Conventional = ccp_study(
     # evaluations on the test set end a projection, as in the paper
     parameters(CcpOptions, methods=(tuple[str, ...], ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS"))),
     lambda params: expand_seeds(specs_of(params), params),
-    profiles={
-        "*": {"protocol": "conventional"},
-        "paper": {"batch_size": 96, "lr": 1e-5},
-    },
+    profiles={"*": {"protocol": "conventional"}, "paper": {"batch_size": 96, "lr": 1e-5}},
 )

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
+from tqdm import tqdm
 
 from experiments.datasets.layouts import few
 from experiments.datasets.manifests import Manifest, is_own
@@ -228,8 +229,6 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
 
 def _all_read(manifest: Manifest, read: Callable, *others: np.ndarray) -> list:
     """read(path, ...) for all files, in order; ValueError lists the first few that could not be read."""
-    from tqdm import tqdm
-
     bad = []
 
     def attempt(path: str, *arguments: object):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from experiments.files import cached_array
+from experiments.files import cache_root, mapped_array
 
 OMNIGLOT_SIZE = 28  # pixels; the drawings are 105 x 105
 
@@ -157,7 +157,9 @@ def read_omniglot(root: Path) -> Annotations:
     # the checksum that an archive lists stays the same when a drawing is damaged
     written = [archive.stat().st_mtime_ns for archive in drawings]
     key = (OMNIGLOT_SIZE, Image.__version__, written, [*drawings.values()])
-    images = cached_array("omniglot", key, lambda: np.stack([*chain(*starmap(_decoded, drawings.items()))]))
+    shape = (sum(map(len, drawings.values())), OMNIGLOT_SIZE, OMNIGLOT_SIZE)
+    drawn = chain(*starmap(_decoded, drawings.items()))
+    images = mapped_array(cache_root() / "omniglot", key, shape, np.dtype(np.uint8), lambda: drawn)
     characters = [name.rsplit("/", 1)[0].split("/", 1)[1] for entries in drawings.values() for name, _ in entries]
     parts = np.repeat(["train", "test"], [len(entries) for entries in drawings.values()])
     return Annotations(root / "omniglot", images, characters, parts, sorted({*characters}))

@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments.datasets import glyphs, layouts, own_images
 from experiments.datasets.layouts import few
-from experiments.files import cached_array, data_root
+from experiments.files import cache_root, data_root, mapped_array
 
 DRAWN = tuple(glyphs.CHARACTERS)  # embedded sets, rendered from fonts
 # images and classes per part, as published with each set
@@ -162,7 +162,9 @@ def check(name: str) -> str:
 def _drawn(name: str, images_per_class: int) -> Manifest:
     train, test = glyphs.CHARACTERS[name]
     key = (glyphs.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
-    images = cached_array(name, key, lambda: np.concatenate([glyphs.render(c, images_per_class) for c in train + test]))
+    shape, kind = (len(train + test) * images_per_class, glyphs.SIZE, glyphs.SIZE), np.dtype(np.uint8)
+    drawn = (glyphs.render(character, images_per_class) for character in train + test)
+    images = mapped_array(cache_root() / name, key, shape, kind, lambda: drawn)
     labels = np.arange(len(train + test)).repeat(images_per_class)
     names = (f"{character} {unicodedata.name(character)}" for character in train + test)
     return _of_parts(name, images, labels, np.where(labels < len(train), "train", "test"), names)

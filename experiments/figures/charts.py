@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
 from experiments.analysis import stored, tables
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
@@ -220,8 +221,6 @@ def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, 
 
 def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
     """Means of a (seeds, levels) frame, few seeds as rings, t intervals, so many points beside their level."""
-    from matplotlib.transforms import ScaledTranslation
-
     if by_seed.shape[1] == 2:  # between two levels nothing is known
         how |= {"linestyle": "none"}
     lines = axis.plot(by_seed.columns, by_seed.mean(), color=color, markersize=5, linewidth=1.5, **how)

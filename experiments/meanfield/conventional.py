@@ -18,7 +18,6 @@ from experiments.meanfield.claims import MATCHED
 from experiments.meanfield.methods import FIELD_LR, NAMES, VIT, every_run, meanfield_study
 from experiments.params import Count, Number, Params, parameters
 from experiments.studies import scored, study_rows, with_measured
-from experiments.training import keys
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
@@ -52,7 +51,7 @@ def vit(params: Any) -> list[RunSpec]:
 def history(run: RunResult, metric: str = "MAP@R") -> tuple[np.ndarray, np.ndarray]:
     """Epochs and values of a metric, a fraction, of all evaluations of a run that kept them."""
     rows = [row for row in run.rows if (row["selection"], row["metric"]) == ("every", metric)]
-    per_epoch = max(keys.train_images(run.spec) // run.spec.batch_size, 1)
+    per_epoch = rows[0]["step"] / run.spec.eval_every_epochs
     return np.array([row["step"] / per_epoch for row in rows]), np.array([row["value"] for row in rows])
 
 

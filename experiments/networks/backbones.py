@@ -16,6 +16,7 @@ from types import MethodType
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -464,8 +465,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """The state dict in a .safetensors or a torch file (loaded with weights_only), on the CPU."""
     try:
         if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:

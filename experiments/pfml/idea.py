@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
+from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -68,8 +69,6 @@ def picture(method: str, delta: float = 0.2, cells: int = 120) -> tuple[Tensor, 
 def field_map(delta: float = 0.2) -> Figure:
     """Fig. 2: the potential of a class in the plane under PFML and under CPML, with the force on a point of the class.
     Zero is the median, the unit the pull at the rim, r = delta, times delta; colours are logarithmic beyond a unit."""
-    from matplotlib.colors import SymLogNorm
-
     with panels(2, 4.4, grid=False, sharey=True) as (figure, axes):
         for axis, (method, law) in zip(axes, LAWS.items()):
             coordinates, potential, force, points, labels = (tensor.numpy() for tensor in picture(method, delta))

@@ -3,7 +3,6 @@
 import functools
 import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dmlrepro import losses
+from dmlrepro.losses._names import NAMES
 from experiments.checks import refuse_unknown
 from experiments.training.seeds import derive_seed
 
@@ -23,23 +22,12 @@ OPTIMIZERS: dict[str, functools.partial] = {
 
 
 def loss_builder(name: str) -> Callable:
-    """The loss `name` = "<module>.<name>" under dmlrepro.losses, or "own.<name>"; ValueError lists what exists.
-
-    It is a public class of modules, or a function that says it returns one.
-    """
-    module_name, _, attribute = name.partition(".")
-    known = {module.name for module in pkgutil.iter_modules(losses.__path__)} - {"checks", "recommended"} | {"own"}
-    refuse_unknown(f"loss {name!r}: unknown module", [module_name], sorted(known))
-    own = "experiments.training.own_loss"
-    module = importlib.import_module(own if module_name == "own" else f"dmlrepro.losses.{module_name}")
-    builders = {}
-    for key, value in vars(module).items():
-        made = inspect.get_annotations(value, eval_str=True).get("return") if inspect.isfunction(value) else value
-        public = not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
-        if public and isinstance(made, type) and issubclass(made, nn.Module):
-            builders[key] = value
-    refuse_unknown(f"{module_name} has no loss", [attribute], sorted(builders))
-    return builders[attribute]
+    """The loss "<module>.<name>" of dmlrepro.losses, or "own.OwnLoss"; ValueError lists what exists."""
+    places = {place.replace(":", "."): f"dmlrepro.losses.{place}" for place in NAMES.values()}
+    places["own.OwnLoss"] = "experiments.training.own_loss:OwnLoss"
+    refuse_unknown("unknown loss", [name], places)
+    module, _, attribute = places[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def defaults(loss: str | None) -> dict[str, Any]:

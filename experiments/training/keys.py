@@ -16,7 +16,7 @@ import torch
 from experiments.datasets import manifests
 from experiments.files import data_root, repository_root
 from experiments.networks import backbones
-from experiments.training import batches, records, sources
+from experiments.training import records, sources
 from experiments.training.device import device_for_training, threads
 from experiments.training.spec import RunSpec
 
@@ -86,19 +86,9 @@ def digest_of_weights(backbone: str, weights: str | None) -> str | None:
     return _on_record("weights", backbone).get(weights, digest) if digest and digest == weights else digest
 
 
-def train_images(spec: RunSpec) -> int:
-    """How many images a run is trained on if no fold is held out; of a data set on record without its images."""
-    try:
-        return len(batches.load_dataset(spec).indices("train"))
-    except FileNotFoundError:
-        if known := _on_record("train_images", spec.dataset):
-            return known
-        raise
-
-
 def _on_record(what: str, name: str) -> Any:
     """Of the images and weights of all stored runs: {"label noise/seed": digest} of the "images" of a data set,
-    {weights: digest} of the "weights" of a network, or the number of "train_images" of a data set; else {}."""
+    {weights: digest} of the "weights" of a network; else {}."""
     return records.committed(repository_root() / "data" / "digests.json")[what].get(name, {})
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, create_model
 
@@ -18,7 +18,6 @@ LABELS = ("method", "setting", "protocol")  # fields that name a run and do not 
 RECORDED = {"algorithm": "scheme", "algorithm_options": "scheme_options"}  # fields that runs on record call otherwise
 LEAST_CROPS = 8  # that are kept of an image, where a step shows it in several
 HeadStart = Literal["pca", "whitened"]
-HEAD_STARTS = get_args(HeadStart)
 Share = Annotated[float, Field(gt=0, le=1)]
 
 

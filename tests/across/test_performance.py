@@ -17,9 +17,10 @@ def grown(folder, power: float, sizes=(100, 200, 400, 800), k=9) -> None:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(performance, "folder", lambda: tmp_path)
+    (tmp_path / "results" / "benchmarks").mkdir(parents=True)
+    monkeypatch.setattr(performance, "repository_root", lambda: tmp_path)
     monkeypatch.setattr(performance, "BENCHMARKS", {"plm": ("PLM's pieces", "points")})
-    return tmp_path
+    return tmp_path / "results" / "benchmarks"
 
 
 def legend() -> list[str]:

@@ -166,6 +166,20 @@ def test_of_sixty_settings_that_gain_nothing_one_is_recommended_rarely(scored_as
     assert wrong <= 0.05 * len(draws) + 3
 
 
+def test_the_final_fits_are_compared_class_by_class_with_the_first(scored_as_made):
+    values = {"PFML": [0.4, 0.5, 0.7], "untrained": [0.3, 0.5, 0.5]}
+    final = [
+        SimpleNamespace(
+            spec=SimpleNamespace(method=method, setting=""),
+            rows=[[c, 10, 5, value] for c, value in enumerate(of_class)],
+            metric={"MAP@R": np.mean(of_class), "R@1": 0.5}.get,
+        )
+        for method, of_class in values.items()
+    ]
+    other = your_images.tested(final).loc["untrained"]
+    assert other["difference"] == pytest.approx(10) and other["low"] < 0 < other["high"]  # of 10, 0 and 20 points
+
+
 @pytest.mark.parametrize("classes", [4, 6])
 def test_a_folder_of_too_few_classes_to_hold_some_out_is_refused(tmp_path, classes):
     with pytest.raises(ValueError, match=f"few: {classes // 2} training classes of 4 to 4 images are too few"):

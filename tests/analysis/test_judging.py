@@ -14,9 +14,7 @@ from experiments.analysis.comparing import ClaimResult, Comparison, Reason
 from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import detectable_effect, equivalence, noninferiority, rank, superiority
 from experiments.analysis.tables import FEATURES, START
-from experiments.report import catalogue
 
-TESTS = catalogue.claims()
 METHODS = ("PFML", "CPML", "A", "B", "ProxyNCA++", "ProxyAnchor", "SoftTriple", "MultiSimilarity", "Triplet")
 TUNED = dict.fromkeys(METHODS, 24)
 FAMILY = {f"pfml-{i:02}": ClaimTest(f"pfml-{i:02}", "x", (higher("PFML", "CPML", by=1.0),), "") for i in range(1, 16)}

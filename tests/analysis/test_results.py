@@ -1,6 +1,5 @@
 """Counts by class agree with the recall of the table."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +12,6 @@ from dmlrepro import retrieval
 from experiments.analysis import results, tables
 from experiments.training import batches, inference
 from experiments.training.spec import RunSpec
-
-ROOT = Path(__file__).parents[2]
-
 
 LABELS = np.array([0] * 6 + [1] * 6 + [2] * 5 + [3])  # the class of one image has no query
 SPEC = RunSpec("glyphs", steps=1, method="PFML", embedding_size=4)
@@ -94,9 +90,10 @@ def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
 def test_percentages_end_at_a_hundred_and_other_measures_do_not():
     results.validate(table(100.0))
     results.validate(table(50.0).assign(metric="seconds_ratio", value=100.5))
-    for value, message in ((100.5, "percentages"), (-0.5, "percentages"), (float("nan"), "finite")):
+    bad = [({"value": 100.5}, "percentages"), ({"value": -0.5}, "percentages"), ({"value": float("nan")}, "finite")]
+    for change, message in (*bad, ({"selection": "best"}, "selection"), ({"method": ""}, "method is empty")):
         with pytest.raises(ValueError, match=message):
-            results.validate(table(50.0).assign(value=value))
+            results.validate(table(50.0).assign(**change))
 
 
 def test_a_measurement_at_two_steps_is_one_twice_unless_every_evaluation_is_kept():

@@ -34,19 +34,11 @@ def test_what_is_written_is_read_back_and_what_was_edited_is_refused_until_it_is
     assert len(saving.read(saving.save(table(50.0), EXAMPLE.configured({})))) == 1
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"value": 101.0}, r"\[0, 100\]"),
-        ({"selection": "best"}, "selection"),
-        ({"method": ""}, "method is empty"),
-    ],
-)
-def test_a_bad_row_is_named_and_nothing_is_written(change, message):
+def test_a_bad_row_is_named_and_nothing_is_written():
     params = EXAMPLE.configured({})
     good = saving.save(table(50.0), params).read_bytes()
-    bad = pd.concat([table(50.0), table(50.0).assign(seed=1, **change)], ignore_index=True)
-    with pytest.raises(ValueError, match=message):
+    bad = pd.concat([table(50.0), table(50.0).assign(seed=1, value=101.0)], ignore_index=True)
+    with pytest.raises(ValueError, match=r"\[0, 100\]"):
         saving.save(bad, params)
     assert (saving.output_folder("quick") / "99_example.csv").read_bytes() == good
 

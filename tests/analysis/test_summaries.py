@@ -1,15 +1,11 @@
 """What a reader sees of tables: means, intervals, published numbers."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 from example_tables import ROW
 
 from experiments.analysis import results, summaries, tables
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_pivot_shows_students_interval_of_what_the_validation_classes_chose():
@@ -19,9 +15,11 @@ def test_a_pivot_shows_students_interval_of_what_the_validation_classes_chose():
         for selection, value in (("val_best", value), ("last", 10.0))
     ]
     rows += [ROW | {"protocol": "conventional", "metric": "MAP@R", "value": 7.0}]
-    shown = summaries.pivot(results.frame(rows), ["MAP@R", "P@1"]).reset_index()
+    rows += [row | {"metric": "W2", "value": row["value"] / 100} for row in rows if row.get("selection") == "val_best"]
+    shown = summaries.pivot(results.frame(rows), ["MAP@R", "P@1", "W2"]).reset_index()
     # t(0.975, 4) = 2.776445 times the standard deviation sqrt(5 / 2) over sqrt(5)
     assert dict(zip(shown["protocol"], shown["MAP@R"])) == {"MLRC separated": "42.0 ± 2.0", "conventional": "7.0"}
+    assert sorted(shown["W2"]) == ["", "0.420 ± 0.020"]
     few = summaries.pivot(results.frame(row for row in rows if row.get("seed", 0) < 4), ["MAP@R"]).reset_index()
     assert dict(zip(few["protocol"], few["MAP@R"])) == {"MLRC separated": "42.5", "conventional": "7.0"}
     assert (shown["P@1"] == "").all()

@@ -8,9 +8,11 @@ import torch
 from made_for_claims import rows
 from planned import planned
 
+from experiments import timing
 from experiments.ccp import ablations, cost, geometry, methods, retrieval
 from experiments.training import runs
 
+PARTS = ["seconds", "network_seconds"]
 TINY = {"steps": 6, "eval_every": 1, "seeds": 1, "problem_patience": 1, "batch_size": 16, "proxies_per_class": 2}
 
 
@@ -41,6 +43,14 @@ def test_finished_runs_are_measured(shared_cache):
     assert 0 < measures["covering_radius"] <= 2 and 0 <= measures["proxy_spread"] <= 2
     chosen = table[(table["selection"] == "val_best") & (table["metric"] == "MAP@R")]
     assert len(chosen) == len(finished) - 2  # one model per seed, its best validation; what is not trained has none
+
+
+def test_the_radius_around_proxies_is_the_farthest_images_and_proxies_spread_in_pairs(monkeypatch):
+    images = [torch.tensor([[0.0, 0.0], [0.6, 0.0]]), torch.tensor([[0.0, 1.0]])]
+    proxies = torch.tensor([[[0.0, 0.0], [0.0, 0.8]], [[0.0, 1.0], [0.0, 1.0]]])
+    monkeypatch.setattr(geometry, "_by_class", lambda run: (images, proxies))
+    measures = geometry.around_proxies(None)
+    assert measures == pytest.approx({"covering_radius": (0.6 + 0) / 2, "proxy_spread": (0.8 + 0) / 2})
 
 
 def test_the_geometry_of_two_classes():
@@ -85,6 +95,23 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
     assert row["value"].item() == pytest.approx(alone)
     counted = cost.counts(params).set_index(["setting", "metric"])["value"]
     assert counted["C=20", "proxy_megabytes"] == pytest.approx(20 * 4 * 128 * 4 / 1e6)
+
+
+def test_a_step_bears_its_share_of_the_pool_and_of_the_search(monkeypatch):
+    calls = {
+        ("penalty", ""): 0.5,
+        ("forward", ""): 3.0,
+        ("C2", "C=10"): 1.0,
+        ("C2-CCP-L", "C=10"): 2.0,
+        ("search", "C=10"): 6.0,
+    }
+    seconds = pd.DataFrame([(*call, 0, value, 0.25) for call, value in calls.items()], columns=[*timing.RUN, *PARTS])
+    monkeypatch.setattr(timing, "steps", lambda *_: seconds.set_index(timing.RUN))
+    values = {"backbone": "conv4", "image_size": 32, "class_counts": (10,), "seeds": 1, "network_images": 2}
+    costs = cost.measure(cost.Cost.configured(values | {"pool_size": 7, "problem_steps": 100}))
+    ours = costs[costs["method"] == "C2-CCP-L"].iloc[0]
+    assert ours["problem_seconds"] == pytest.approx((10 * 7 / 2 * 3.0 + 6.0) / 100)
+    assert (ours["seconds"], ours["penalty_seconds"], ours["network_seconds"]) == (2.0, 0.5, 0.25)
 
 
 def test_problems_of_several_lengths_end_with_the_run():

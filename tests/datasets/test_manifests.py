@@ -208,19 +208,6 @@ def test_contradictions_in_an_official_layout_are_named(tmp_path, name, file, ed
         manifests.load(f"{name}-subset")
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({1: 2, 2: 2}, "to train on and another one to test on, found 2 and 0"),
-        ({1: 2, 101: 1, 102: 1}, "a test class with a query and another gallery image, found none"),
-    ],
-)
-def test_a_set_that_cannot_be_tested_on_is_refused(tmp_path, sizes, message):
-    layouts.write_cub(tmp_path, sizes)
-    with pytest.raises(ValueError, match=message):
-        manifests.load("cub-subset")
-
-
 def test_images_without_a_row_damaged_or_of_16_bits_are_named(tmp_path):
     folder = LAYOUTS["cars"](tmp_path)
     layouts.save_images([folder / "car_ims" / "000009.jpg"])

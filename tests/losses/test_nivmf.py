@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from spheres import quadrature
+from spheres import double, generator, quadrature
 from torch import nn
 
 from dmlrepro import vmf
@@ -17,14 +17,6 @@ from dmlrepro.losses.nivmf import JointProxyLoss, ProbabilisticProxyLoss
 
 B, C, D = 5, 4, 6
 ISOTROPIC = {name: getattr(nivmf, f"{name}_distance") for name in ("cosine", "l2", "el_vmf", "bhattacharyya", "kl")}
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def double(values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def batch(seed=0, size=B, num_classes=C, dim=D, scale=3.0):
@@ -275,8 +267,7 @@ def test_each_variant_has_its_normalizer(variant, distance, dim, expected):
 
 
 @pytest.mark.parametrize(
-    ("normalizer", "fit"),
-    {"quadratic": (127, 0.01909, 0.003355), "quadratic_512": (868, 0.0002662, 0.0009685)}.items(),
+    ("normalizer", "fit"), {"quadratic": (127, 0.01909, 0.003355), "quadratic_512": (868, 0.0002662, 0.0009685)}.items()
 )
 def test_quadratic_normalizers_reach_the_distances(normalizer, fit, monkeypatch):
     z, p, k, _ = batch(0, 3, 3, 128, 2.0)

@@ -280,7 +280,6 @@ def test_no_buffer_grows_with_the_pairs(clusters, classes):
     ("options", "message"),
     [
         ({"alpha": 13}, "lower alpha or raise min_distance"),  # 12 is computed, see below
-        ({"delta": 0}, "delta must be"),
         ({"delta_rep": -0.1}, "delta_rep must be"),
         ({"min_distance": 0.3}, "min_distance must not exceed"),
     ],

@@ -79,10 +79,6 @@ def test_only_a_training_batch_sets_the_scale(distance):
 recomputed = functools.partial(checkpoint, use_reentrant=False)
 
 
-def called(function, *given):
-    return function(*given)
-
-
 # each gives the value of a step in three calls, run(function, ...) what may be computed again
 
 
@@ -115,7 +111,7 @@ def test_activation_checkpointing_changes_no_gradient_and_no_state(name, compute
     with set_checkpoint_early_stop(early_stop):
         for seed in (7, 8):  # the second step has a graph of its own
             x = batch(seed).detach() / 4
-            expected, state = step(loss, x.clone().requires_grad_(), compute, called)
+            expected, state = step(loss, x.clone().requires_grad_(), compute, lambda function, *given: function(*given))
             actual, other = step(copied, x.clone().requires_grad_(), compute, recomputed)
             for one, two in zip(actual, expected, strict=True):
                 assert (one - two).norm() <= 1e-5 * two.norm()

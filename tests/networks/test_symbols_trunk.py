@@ -1,6 +1,6 @@
 """The embedded trunk: what it knows of glyphs, which it has never seen, and that its recipe makes it."""
 
-import importlib.util
+import runpy
 
 import pytest
 
@@ -27,12 +27,9 @@ def test_the_file_is_a_complete_conv4_that_helps_on_glyphs(tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_the_recipe_makes_a_trunk_of_equal_worth(tmp_path, monkeypatch):
-    path = repository_root() / "workflow" / "pretrain.py"
-    spec = importlib.util.spec_from_file_location("pretrain", path)
-    pretrain = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pretrain)
+    pretrain = runpy.run_path(str(repository_root() / "workflow" / "pretrain.py"))["pretrain"]
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
-    pretrain.pretrain(tmp_path / "again.safetensors")
+    pretrain(tmp_path / "again.safetensors")
     committed = recall_on_glyphs(tmp_path, monkeypatch, "symbols")
     again = recall_on_glyphs(tmp_path, monkeypatch, str(tmp_path / "again.safetensors"))
     assert again == pytest.approx(committed, abs=0.03)  # seeds differ by a point

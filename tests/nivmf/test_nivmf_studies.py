@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from planned import planned
 
-from dmlrepro import vmf
+from dmlrepro import metrics, vmf
 from dmlrepro.losses import nivmf as losses
 from experiments import studies
 from experiments.analysis import judging
@@ -224,6 +224,31 @@ def fake_run(norm_of):
     return SimpleNamespace(spec=spec, embeddings=norm_of(labels, noise)[:, None] * directions, noise=noise)
 
 
+def test_norm_and_recall_of_degraded_images_are_compared_with_those_of_the_images(monkeypatch):
+    run = fake_run(lambda labels, noise: 1.0 + noise)
+    monkeypatch.setattr(certainty, "degraded_embeddings", lambda run, kind, strength: (1 - strength) * run.embeddings)
+    found = certainty.told_by_norms(run, run, ["blur"], [0.0, 0.4, 0.8])
+    recall = metrics.retrieval(run.embeddings, studies.evaluated_labels(run)[0])["R@1"]
+    assert 0 < recall < 1 and found[0] == ("", {"blur_correlation": pytest.approx(-1)})
+    assert found[1:4] == [
+        (f"corruption=blur;strength={s:g}", {"relative_norm": pytest.approx(1 - s), "R@1": pytest.approx(recall)})
+        for s in (0.0, 0.4, 0.8)
+    ]
+
+
+def test_euclidean_retrieval_sees_norms_and_diversities_are_those_of_the_metrics():
+    run = fake_run(lambda labels, noise: 1.0 + labels % 3 + noise)
+    labels = studies.evaluated_labels(run)[0]
+    how = {"ks": run.spec.ks, "measures": distances.MEASURES}
+    found = distances._euclidean_retrieval(run)
+    assert found == metrics.retrieval(run.embeddings, labels, distance="euclidean", **how)
+    assert found["R@1"] != metrics.retrieval(run.embeddings, labels, **how)["R@1"]
+    within, across = (metrics.class_diversity(run.embeddings, labels, of) for of in ("within", "across"))
+    diversities = {"class_diversity": within, "class_diversity_across": across}
+    diversities["feature_diversity"] = metrics.feature_diversity(run.embeddings)
+    assert distances.diversities_of(run, "test") == diversities and within != across
+
+
 def test_ratios_are_timed_for_every_method_and_find_their_claim(monkeypatch):
     for name, value in {"BACKBONE": "conv4", "EMBEDDING_SIZE": 16, "CLASSES": 5}.items():
         monkeypatch.setattr(cost, name, value)
@@ -239,6 +264,17 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim(monkeypatch):
     line = judging.judge(timings, TESTS, ["nivmf-09"]).verdicts.iloc[0]
     assert (line["verdict"], line["dataset"], line["backbone"]) == ("not run", "synthetic", "conv4")
     assert line["reason"] == "another network"
+
+    def steps(calls, *_):
+        seconds = [(*call, 0, 2.0 + number, 4.0) for number, call in enumerate(calls)]  # ProxyNCA++ is the first
+        return pd.DataFrame(seconds, columns=[*cost.timing.RUN, "loss", "network"]).set_index(cost.timing.RUN)
+
+    retrieving = pd.DataFrame({"ProxyNCA++": [2.0], "EL-nivMF": [3.0]})
+    monkeypatch.setattr(cost.timing, "steps", steps)
+    monkeypatch.setattr(cost.timing, "in_turn", lambda *_, **__: retrieving.rename_axis("seed"))
+    values = cost.timed_ratios(params).groupby("metric")["value"].agg(list)
+    assert values["seconds_ratio"] == pytest.approx([(2 + number + 4) / 6 for number in range(1, 6)])
+    assert values["retrieval_seconds_ratio"] == [1.5]
 
 
 def test_more_samples_give_a_steadier_loss():

@@ -9,16 +9,13 @@ from planned import planned
 from dmlrepro import metrics
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods
 from experiments.plm import methods, retrieval, supervision
-from experiments.report import catalogue
 
 PRINTED = {"k": 9, "dim": 3, "quality": 0.9, "n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0}  # of PLM's loss
 
 
-def test_no_method_of_plm_uses_labels_and_notebook_01_leaves_them_out():
+def test_no_method_of_plm_uses_labels():
     for name, method in methods.OWN.items():
         assert not method.offered and method.fields["algorithm"] in ("momentum_encoder", "pseudo_labels"), name
-    notebook = catalogue.find("01")
-    assert not set(notebook.configured({}).methods) & set(methods.OWN)
 
 
 def test_a_pair_of_decays_has_a_form():
@@ -36,7 +33,14 @@ def test_supervision_is_measured_as_in_table_2():
     members = linear_neighborhoods(torch.nn.functional.normalize(features.double(), dim=1), params.k)[1]
     assert rows["PLM"]["label_purity"] == metrics.label_purity(members, labels)
     assert rows["PLM"]["members"] == members.sum(1).double().mean().item()
-    assert all(0 < value <= 1 for row in rows.values() for name, value in row.items() if name != "members")
+    unit = torch.nn.functional.normalize(features.double(), dim=1)
+    order, sizes = (unit @ unit.T).argsort(1, descending=True), members.sum(1)  # a point is the nearest to itself
+    same = [(labels[order[i, :n]] == labels[i]).double().mean() for i, n in enumerate(sizes.tolist())]
+    assert rows["nearest"]["label_purity"] == pytest.approx(torch.stack(same).mean().item())
+    groups = supervision.clusters.hierarchical(unit, 6, 0)
+    correlation = metrics.similarity_correlation((groups[:, None] == groups).double(), labels)
+    found = {"label_purity": metrics.label_purity(groups, labels), "gt_correlation": correlation}
+    assert rows["Hierarchical"] == found and found["label_purity"] != pytest.approx(correlation, abs=0.01)
 
 
 def test_seeds_take_turns_in_the_classes_that_they_leave_out():

@@ -1,8 +1,5 @@
 """The errata of papers and code: each has a severity, a file, and a test that shows it."""
 
-import ast
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -17,12 +14,8 @@ ROOT = repository_root()
 def test_every_erratum_names_a_file_and_a_test_that_exist(row):
     assert row["severity"] in pages.SEVERITIES and row["paper"] in claims.papers()
     assert (ROOT / row["file"]).is_file()
-    assert row["test"].rpartition("::")[2] in _tests(ROOT / row["test"].partition("::")[0])
-
-
-def _tests(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    path, _, name = row["test"].partition("::")
+    assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf8")
 
 
 def test_table_1_of_pfml_has_the_gains_over_cpml_the_other_way_round():

@@ -117,10 +117,6 @@ def test_another_step_of_an_early_stop_is_another_outcome_and_not_another_row(tm
     build = build_folder(tmp_path / "build", a=early_stopped(140, 50.14))
     assert regression.publish(build, target) == (1, 0)
     assert regression.outdated(build, target) == {}
-    both = pd.concat([early_stopped(100), early_stopped(140)])
-    with pytest.raises(ValueError, match="the same measurement twice"):
-        results.validate(both)
-    results.validate(both.assign(selection="every"))  # the evaluations during a run
 
 
 @pytest.mark.parametrize(

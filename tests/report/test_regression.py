@@ -1,19 +1,24 @@
 """Golden tolerances: wide enough for another processor, too narrow for a mistake; mistakes are made here on purpose."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from example_tables import EXAMPLE
 from example_tables import table as of_values
 
 from dmlrepro import retrieval, samplers
 from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_linear, potential_field
 from experiments.analysis import goldens, results
 from experiments.analysis.tables import START
-from experiments.report import catalogue
+from experiments.files import repository_root
+from experiments.report import catalogue, regression
 from experiments.training import loop, protocols
 from experiments.training.algorithms import chance_constrained as ccp
 from experiments.training.algorithms import momentum_encoder, pseudo_labels, supervised
+from experiments.training.spec import RunSpec
 
 
 def missed(name: str, method: str, setting: str = "") -> set[tuple[str, str]]:
@@ -101,11 +106,40 @@ def test_a_sampler_that_repeats_its_first_batch_is_outside_the_tolerance(monkeyp
     assert missed("15", "PFML", "alpha=3")
 
 
-def test_golden_comparison_sees_a_moved_and_a_missing_number():
+def test_golden_comparison_sees_a_moved_and_a_missing_number(tmp_path, monkeypatch, capsys):
     golden = goldens.means(of_values(50.0, 60.0)).assign(tolerance=0.5)
     assert goldens.missed(of_values(50.4, 60.4), golden).empty
     assert list(goldens.missed(of_values(51.2, 60.0), golden)["new"]) == [pytest.approx(55.6)]
     assert len(goldens.missed(of_values(50.0, 60.0).assign(method="CPML"), golden)) == 1
+    monkeypatch.setattr(goldens, "folder", lambda: tmp_path)
+    golden.drop(columns="seeds").to_csv(tmp_path / "99_example.csv", index=False)
+    for value, verdict in (
+        (60.4, "R@1 of 1 runs within tolerance of the golden run: yes"),
+        (61.2, "the golden run: no"),
+    ):
+        goldens.check(of_values(50.4, value), EXAMPLE.configured({}))
+        assert verdict in capsys.readouterr().out
+
+
+def test_accepted_values_are_the_means_of_the_committed_table(tmp_path, monkeypatch):
+    committed = goldens.folder() / "23_nivmf_normalizer.csv"
+    monkeypatch.setattr(goldens, "folder", lambda: tmp_path)
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(repository_root() / "results"))
+    regression.accept(["23"])  # it trains nothing
+    assert (tmp_path / committed.name).read_bytes() == committed.read_bytes()
+
+
+def test_a_repeat_is_another_replica_of_what_is_trained_at_the_first_seed(monkeypatch):
+    specs = [
+        RunSpec("glyphs", method="untrained"),
+        *(RunSpec("glyphs", loss="baselines.triplet", steps=1, seed=seed) for seed in (0, 1)),
+    ]
+    study = SimpleNamespace(
+        specs=lambda _: specs, table=lambda run, _: of_values(*(float(spec.replica) for spec in run))
+    )
+    monkeypatch.setattr(regression.runs, "run_all", list)
+    means = [table["value"].item() for table in regression.repeats(study, None)]
+    assert means == [number / 2 for number in range(goldens.REPEATS + 1)]  # the untrained network has replica 0
 
 
 def repeated(rng, rows=60, deviation=0.5, far=60.0):

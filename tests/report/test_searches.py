@@ -187,10 +187,7 @@ def test_a_search_begins_at_the_run_without_a_setting_of_a_notebook_that_varies_
 
 @pytest.mark.parametrize(
     "names, values, message",
-    [
-        (["PFML"], {}, "the notebooks train no PFML"),
-        ([], {"profile": "quick"}, "searches are for profile 'small'"),
-    ],
+    [(["PFML"], {}, "the notebooks train no PFML"), ([], {"profile": "quick"}, "searches are for profile 'small'")],
 )
 def test_what_cannot_be_searched_is_named(names, values, message):
     with pytest.raises(ValueError, match=message):

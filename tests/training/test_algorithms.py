@@ -51,7 +51,7 @@ def test_two_networks_are_evaluated_saved_and_tabulated(tmp_path, monkeypatch, s
     assert torch.allclose(embeddings, run.arrays["embeddings teacher"], atol=1e-5)
 
 
-def test_terms_networks_and_repetition_and_that_the_encoder_moves_but_slowly():
+def test_terms_and_networks():
     spec = PLM.replace(fold=0, folds=3)
     outcome = loop.train(spec)
     held_out = [row["value"] for row in outcome.rows if row["metric"] == "val MAP@R"]
@@ -59,13 +59,6 @@ def test_terms_networks_and_repetition_and_that_the_encoder_moves_but_slowly():
     assert set(outcome.terms) == {"point", "proxy", "neighborhood"}
     assert torch.allclose(sum(outcome.terms.values()), outcome.losses)
     assert {row.get("network", "") for row in outcome.rows} == {"", "teacher"} == set(outcome.embeddings)
-    again = loop.train(spec)
-    assert torch.equal(outcome.losses, again.losses) and outcome.rows == again.rows
-    assert all(torch.equal(again.states["teacher"][name], value) for name, value in outcome.states["teacher"].items())
-    start = inference.build_network(PLM, batches.load_dataset(PLM)).state_dict()
-    for name in ("head.weight", next(key for key in start if "running_mean" in key)):
-        ours, theirs = outcome.states["network"][name], outcome.states["teacher"][name]
-        assert 0 < (theirs - start[name]).norm() < (ours - start[name]).norm()
 
 
 def test_the_loss_sees_all_views_and_the_encoders_embeddings_of_them(monkeypatch):
@@ -148,10 +141,7 @@ def test_clusters_are_those_of_the_embeddings_and_proxies_lie_at_their_means(mon
 
 def test_bad_options_are_named():
     for options, message in (
-        (
-            {"labels": "spectral"},
-            "labels must be 'instances', 'kmeans', .*got 'spectral'",
-        ),
+        ({"labels": "spectral"}, "labels must be 'instances', 'kmeans', .*got 'spectral'"),
         ({"clusters": 1}, "clusters must be greater than or equal to 2, got 1"),
         ({"labels": "kmeans", "clusters": 100_000}, r"clusters must be at most \d+, the training images, got 100000"),
     ):
