@@ -229,10 +229,9 @@ def class_diversity(embeddings: Tensor, labels: Tensor, form: str = "within") ->
     groups = [points[members] for _, members in _by_class(as_labels(labels, points, "labels")) if len(members) > 1]
     if not groups:
         raise ValueError("labels must have a class of at least two samples")
-    distances = [F.pdist(group) for group in groups]
     if form == "within":
-        return torch.stack([d.var(correction=0) for d in distances]).mean().item()
-    return torch.stack([d.mean() for d in distances]).var(correction=0).item()
+        return torch.stack([F.pdist(group).var(correction=0) for group in groups]).mean().item()
+    return torch.stack([F.pdist(group).mean() for group in groups]).var(correction=0).item()
 
 
 # Shared helpers

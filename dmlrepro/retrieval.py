@@ -12,6 +12,7 @@ Vectors may be tensors, NumPy arrays, memory-mapped ones too, or what NumPy make
 integers or strings. On a terminal, work of more than ten seconds shows a bar on stderr (TQDM_DISABLE=1: none).
 """
 
+import numbers
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -118,7 +119,7 @@ def retrieval_per_query(
                               al. (ICML 2020), where a perfect ranking scores R / (R + 1)
         relevant              R; all measures are 0 where R = 0
     """
-    ks = [ks] if isinstance(ks, int) else list(ks)
+    ks = [ks] if isinstance(ks, numbers.Integral) else list(ks)
     measured = {measures} if isinstance(measures, str) else set(measures)
     if min(ks, default=1) < 1 or not (ks or measured):
         raise ValueError(f"ks must be ranks from 1 up, and some where there are no measures, got {tuple(ks)}")

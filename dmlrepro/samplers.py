@@ -67,7 +67,6 @@ def m_per_class(
     by_class = labels.argsort(stable=True)
     sizes = labels.unique(return_counts=True)[1]
     starts, widest = sizes.cumsum(0) - sizes, int(sizes.max())
-    absent = torch.arange(widest) >= sizes[:, None]
     turns = torch.arange(samples_per_class) % sizes[:, None]  # small classes begin again
     classes_per_batch = batch_size // samples_per_class
     if classes_per_batch > len(sizes):
@@ -82,7 +81,8 @@ def m_per_class(
             repeated = torch.isin(fresh, queue)
             queue = torch.cat([queue, fresh[~repeated], fresh[repeated]])
         chosen, queue = queue[:classes_per_batch], queue[classes_per_batch:]
-        keys = torch.rand(classes_per_batch, widest, generator=generator).masked_fill_(absent[chosen], 1)
+        keys = torch.rand(classes_per_batch, widest, generator=generator)
+        keys.masked_fill_(torch.arange(widest) >= sizes[chosen, None], 1)
         order = keys.topk(min(samples_per_class, widest), largest=False).indices  # a random sample of each class
         return by_class[starts[chosen, None] + order.gather(1, turns[chosen])].flatten(), queue
 

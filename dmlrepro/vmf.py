@@ -73,9 +73,8 @@ def _bessel(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     order += steps
     value, slope = _coefficients(order)
     s = (q + order**2).sqrt()
-    excess = q / (
-        s + order
-    )  # s - order without cancellation: everything below is then exact to the last digits at q = 0
+    # s - order without cancellation: everything below is then exact to the last digits at q = 0
+    excess = q / (s + order)
     p = order / s
     u, u_at_zero = _horner(value, p), sum(value)
     growth = excess - order * torch.log1p(excess / (2 * order)) - 0.5 * torch.log1p(excess / order)
@@ -279,7 +278,11 @@ def _resumed_operator(
 
 @_resumed_operator.register_fake
 def _(pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, stream: Tensor):
-    return pole.new_empty(num_samples, len(pole), 1), pole.new_empty(num_samples, *pole.shape), torch.empty_like(stream)
+    return (
+        pole.new_empty(num_samples, pole.shape[0], 1),
+        pole.new_empty(num_samples, *pole.shape),
+        torch.empty_like(stream),
+    )
 
 
 def _placed(axis: Tensor, b: Tensor, pole: Tensor, draws: tuple[Tensor, Tensor]) -> Tensor:

@@ -95,6 +95,9 @@ def train(options: argparse.Namespace) -> None:
             absent = params.search_name("METHOD")
             print(f"{execution.study.name} has no search {absent}: methods train with their default settings")
         specs = [spec for spec in every if options.seed in (None, spec.seed)]
+        if every and not specs:
+            seeds = sorted({spec.seed for spec in every})
+            raise ValueError(f"{execution.study.name} has no run of seed {options.seed}, its seeds are {seeds}")
         if not records.file_of(params.profile, execution.study.name):
             pooled += specs
             continue

@@ -290,17 +290,16 @@ def _refuse_nonsense(study: Any, params: Params) -> None:
                 f"{name} must have {lacking[0]:g}, which other levels are compared with, got {list(there)}; add it"
             )
     name, known = protocol_of(params), protocols.PROTOCOLS
-    folds = protocols.find(name).folds
-    if study.one_network and folds:
-        alone = ", ".join(other for other, protocol in known.items() if not protocol.folds)
+    in_parts = [other for other, protocol in known.items() if protocol.folds or "fold" in protocol.structure]
+    if study.one_network and name in in_parts:
         raise ValueError(
-            f"{study.name} measures one network per seed, and protocol {name!r} trains {folds}; choose one of {alone}"
+            f"{study.name} measures networks that all training classes trained, and protocol {name!r} holds some out; "
+            f"choose one of {', '.join(other for other in known if other not in in_parts)}"
         )
-    validating = [other for other, protocol in known.items() if protocol.folds or "fold" in protocol.structure]
-    if search_trials_of(params) and name not in validating:
+    if search_trials_of(params) and name not in in_parts:
         raise ValueError(
             f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of "
-            f"{', '.join(validating)}"
+            f"{', '.join(in_parts)}"
         )
 
 

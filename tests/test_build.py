@@ -6,11 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from slurm.cluster import wait_for
 
 import build
 from experiments.analysis import saving
@@ -70,13 +70,6 @@ def marked(repository: Path) -> list[psutil.Process]:
     return [process for process in running if (process.info["environ"] or {}).get("DMLREPRO_BUILD") == mark]
 
 
-def wait_for(condition, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.05)
-
-
 def started(repository: Path) -> list[str]:
     path = repository / "build" / "started"
     return path.read_text().split() if path.exists() else []
@@ -84,7 +77,7 @@ def started(repository: Path) -> list[str]:
 
 def test_a_build_goes_on_after_a_kill_and_ends_what_was_left(repository):
     first = started_build(repository)
-    wait_for(lambda: started(repository) == ["1", "2"])
+    wait_for(lambda: started(repository) == ["1", "2"], "started")
     first.send_signal(signal.SIGKILL)
     first.wait()
     orphans = marked(repository)
@@ -92,7 +85,7 @@ def test_a_build_goes_on_after_a_kill_and_ends_what_was_left(repository):
     (repository / ".snakemake" / "locks").mkdir(exist_ok=True)
     (repository / ".snakemake" / "locks" / "0.output.lock").write_text("build/quick/second\n")  # as Snakemake's own
     second = started_build(repository)
-    wait_for(lambda: started(repository) == ["1", "2", "2"])
+    wait_for(lambda: started(repository) == ["1", "2", "2"], "started")
     assert not [process for process in orphans if process.is_running()]
     (repository / "build" / "slow").unlink()
     printed = second.communicate(timeout=300)[0]
@@ -103,7 +96,7 @@ def test_a_build_goes_on_after_a_kill_and_ends_what_was_left(repository):
 
 def test_a_second_build_says_for_whom_it_waits(repository):
     first = started_build(repository)
-    wait_for(lambda: started(repository) == ["1", "2"])
+    wait_for(lambda: started(repository) == ["1", "2"], "started")
     second = started_build(repository)
     line = second.stdout.readline()
     assert line == f"process {first.pid} builds the same profile: waiting for it to end\n"

@@ -63,6 +63,9 @@ def test_a_committed_table_of_older_code_is_named_and_the_command_fails(copy, bu
     printed = capsys.readouterr().out
     assert f"{MAGNET}      1.0   {len(rows)}\n" in printed
     assert f"results/quick/{MAGNET}.csv is not what the present code makes: " in printed
+    asked = {"00_tour": {"notebook": "00_tour", "parameters": {}}}
+    (build / "executions.json").write_text(json.dumps({"profile": "quick", "executions": asked}))
+    assert "no tables in" in said(["publish", build], capsys)  # what an earlier build left stays where it is
 
 
 def test_accept_checks_everything_before_it_replaces_anything(copy, build, capsys, monkeypatch):
@@ -118,6 +121,7 @@ def test_train_says_where_no_search_is_like_the_runs(monkeypatch, capsys):
     monkeypatch.delenv("DMLREPRO_RECORD", raising=False)
     assert cli.main(["train", "14", "--profile", "small", "--seed", "1"]) == 0 and seeds == {1}
     assert capsys.readouterr().out.startswith("0 distinct runs")
+    assert "has no run of seed 99" in said(["train", "14", "--profile", "small", "--seed", "99"], capsys)
     assert cli.main(["train", "14", "--profile", "small", "-p", "epochs", "24"]) == 0
     told, counted = capsys.readouterr().out.splitlines()
     assert told.startswith("14_pfml_ablation_delta has no search METHOD--cub-subset,") and "epochs=24" in told

@@ -18,17 +18,6 @@ SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 NEEDS_LIGHTNING = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="pip install lightning")
 
 
-def printed(name: str, monkeypatch, capsys, *arguments: str) -> str:
-    """What a script prints. It runs in this process, which has imported torch already."""
-    monkeypatch.syspath_prepend(EXAMPLES)
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
-    monkeypatch.delitem(sys.modules, "data", raising=False)
-    with torch.random.fork_rng():
-        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-    monkeypatch.delitem(sys.modules, "data", raising=False)
-    return capsys.readouterr().out
-
-
 def recalls(text: str) -> list[float]:
     return [float(value) for value in re.findall(r"R@1 (\d\.\d+)", text)]
 
@@ -43,7 +32,13 @@ EPOCHS = {"repeated_problems": 4, "without_labels": 4}
 )
 def test_training_ends_above_the_untrained_network(name, monkeypatch, capsys):
     """By 0.1 of R@1: they end 0.17 and more above it, and a few hundredths are the processor's."""
-    text = printed(name, monkeypatch, capsys, *(["aot_eager"] if name == "compiled" else []))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *(["aot_eager"] if name == "compiled" else [])])
+    monkeypatch.setitem(sys.modules, "data", None)  # taken away again at the end
+    monkeypatch.delitem(sys.modules, "data")
+    with torch.random.fork_rng():
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    text = capsys.readouterr().out
     before, *after = recalls(text)
     assert len(after) == (NETWORKS | EPOCHS)[name]
     assert min(after if name in NETWORKS else after[-1:]) > before + 0.1, text

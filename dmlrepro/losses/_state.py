@@ -38,7 +38,8 @@ class _Stateful(nn.Module):
         self.register_load_state_dict_pre_hook(_keep_the_rest)
 
     def held(self) -> tuple[Tensor, ...]:
-        return tuple(torch.as_tensor(operator.attrgetter(name)(self)) for name in self.kept)
+        values = (operator.attrgetter(name)(self) for name in self.kept)
+        return tuple(value if isinstance(value, Tensor) else torch.as_tensor(value) for value in values)
 
     def hold(self, *tensors: Tensor) -> None:
         for name, tensor in zip(self.kept, tensors):

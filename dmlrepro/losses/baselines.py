@@ -26,6 +26,7 @@ from dmlrepro.losses._state import _Stateful, replayable
 from dmlrepro.losses.checks import (
     _WholeBatch,
     check_batch,
+    check_directions,
     check_finite,
     check_positive,
     check_sizes,
@@ -77,6 +78,8 @@ class Baseline(nn.Module):
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
+        if getattr(self.loss, "_is_replica", False):  # of DataParallel: the cast that was wrapped is the original's
+            vars(self.loss).pop("cast_types", None)
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -163,6 +166,7 @@ class CosineSoftmaxLoss(_WholeBatch):
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = at_least_float32(embeddings, embeddings)
             proxies = self.proxies.to(embeddings.dtype)
+            check_directions(proxies, "proxies")
             cosines = F.normalize(embeddings, dim=-1) @ F.normalize(proxies, dim=-1).T
             return F.cross_entropy(cosines / self.temperature, labels, reduction=reduction)
 

@@ -206,7 +206,7 @@ class ProxyContrastiveLoss(_ProxyPairLoss):
         hinges = [near * same, far * other]
         if self.reduction == "nonzero":
             return sum(hinge.sum() / (hinge.detach() > 0).sum().clamp_min(1) for hinge in hinges)
-        count = len(a) if self.reduction == "per_sample" else (same | other).sum().clamp_min(1)
+        count = a.shape[0] if self.reduction == "per_sample" else (same | other).sum().clamp_min(1)
         return sum(hinge.sum() for hinge in hinges) / count
 
 
@@ -317,7 +317,7 @@ def _pairs(
         if proxy_labels is not None:
             raise ValueError("ref_labels without ref_emb label nothing; pass both or neither")
         same = labels[:, None] == labels
-        return a, a, same.clone().fill_diagonal_(False), ~same
+        return a, a, same & ~torch.eye(labels.shape[0], dtype=torch.bool, device=labels.device), ~same
     check_tensors(ref_emb=proxies)
     if proxy_labels is not None:
         check_tensors(ref_labels=proxy_labels)

@@ -43,7 +43,7 @@ def check_batch(
             f"labels must be integers of shape ({len(embeddings)},), one per embedding, got {labels.dtype} of shape "
             f"{tuple(labels.shape)}; a column becomes such by labels.squeeze(1), one-hot rows by labels.argmax(1)"
         )
-    if len(labels) == 0:
+    if labels.shape[0] == 0:
         raise ValueError("embeddings is an empty batch; every batch needs at least one sample")
     if not values_are_known():
         return
@@ -68,9 +68,23 @@ def check_batch(
         )
 
 
+def check_directions(vectors: Tensor, name: str) -> None:
+    """Raise ValueError unless all learned class vectors (N, D) are finite and have a direction."""
+    if not values_are_known() or not vectors.numel():
+        return
+    norms = torch.linalg.vector_norm(vectors.detach(), dim=1)
+    shortest, longest = torch.stack(torch.aminmax(norms)).tolist()
+    if not (shortest >= LEAST_NORM and math.isfinite(longest)):
+        worst = (~(norms >= LEAST_NORM) | norms.isinf()).nonzero()[0].item()
+        raise ValueError(
+            f"{name} have a norm of {norms[worst].item():.3g} in row {worst} and so no direction; "
+            "lower their learning rate, or draw that row anew"
+        )
+
+
 def check_pair(embeddings: Tensor, momentum_embeddings: Tensor, embedding_size: int) -> None:
     """Raise ValueError unless both are finite (B, embedding_size) floats with directions."""
-    nothing = torch.zeros(len(embeddings), dtype=torch.int64, device=embeddings.device)
+    nothing = torch.zeros(embeddings.shape[0], dtype=torch.int64, device=embeddings.device)
     check_batch(embeddings, nothing, 1, embedding_size)
     if momentum_embeddings.shape != embeddings.shape:
         raise ValueError(

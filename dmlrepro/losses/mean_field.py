@@ -29,14 +29,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from dmlrepro.losses.checks import (
-    LEAST_NORM,
     _WholeBatch,
     check_batch,
+    check_directions,
     check_finite,
     check_positive,
     check_sizes,
     printed,
-    values_are_known,
     whole_labels,
 )
 from dmlrepro.losses.recommended import groups, rate_of_the_network
@@ -64,7 +63,7 @@ class Groups(NamedTuple):
     def of(cls, labels: Tensor) -> "Groups":
         if not torch.compiler.is_compiling():
             classes, place, counts = labels.unique(return_inverse=True, return_counts=True)
-            return cls(classes, place, counts, len(classes))
+            return cls(classes, place, counts, classes.shape[0])
         place = (labels[:, None] == labels).int().argmax(1)
         counts = torch.zeros_like(labels).index_add(0, place, torch.ones_like(labels))
         return cls(labels, place, counts, (counts > 0).sum())
@@ -90,7 +89,7 @@ def _softplus(x: Tensor) -> Tensor:
 
 def _log_mean_exp(x: Tensor, groups: Groups) -> Tensor:
     """Logarithm of the mean of exp(x) over the samples of each class: (B, K) -> (p, K)."""
-    sizes = (len(groups.classes), x.shape[1])
+    sizes = (groups.classes.shape[0], x.shape[1])
     peak = torch.full(sizes, _NEVER, dtype=x.dtype, device=x.device)
     peak.scatter_reduce_(0, groups.place[:, None].expand_as(x), x.detach(), "amax")
     total = torch.zeros_like(peak).index_add(0, groups.place, (x - peak[groups.place]).exp())
@@ -146,7 +145,7 @@ def class_wise_multi_similarity(
 
     attraction = alpha * (delta - cosines)
     if averaging == "paper":
-        attraction = attraction.masked_fill(torch.eye(len(labels), dtype=torch.bool, device=labels.device), _NEVER)
+        attraction = attraction.masked_fill(torch.eye(labels.shape[0], dtype=torch.bool, device=labels.device), _NEVER)
     positive = _softplus(between_classes(attraction).diagonal() - math.log(2)).sum() / alpha
     negative = _softplus(between_classes(beta * (cosines - delta)))
     return (positive + (negative.sum() - negative.diagonal().sum()) / (2 * beta)) / groups.number
@@ -172,7 +171,8 @@ def mean_field_class_wise_multi_similarity(
     orders = torch.full_like(mean_fields[:, 0], 2.0).index_fill(0, groups.classes, 0.0)
     absent = (_softplus(repulsion) @ orders).sum()
     among = groups.without_empty(repulsion[:, groups.classes], _NEVER)
-    present = _softplus(torch.logaddexp(among, among.T).fill_diagonal_(_NEVER)).sum()
+    itself = torch.eye(among.shape[0], dtype=torch.bool, device=among.device)
+    present = _softplus(torch.logaddexp(among, among.T).masked_fill(itself, _NEVER)).sum()
     classes = len(mean_fields) if averaging == "paper" else groups.number
     return (_softplus(attraction).sum() / alpha + (absent + present) / (2 * beta)) / classes
 
@@ -198,7 +198,7 @@ def _average(terms: Tensor, labels: Tensor, num_classes: int, averaging: str) ->
         return terms if averaging == "none" else terms.mean()
     _check_averaging(averaging if averaging != "each" else "paper")
     terms = terms / (labels[:, None] == labels).sum(1) / num_classes
-    return len(terms) * terms if averaging == "each" else terms.sum()
+    return terms.shape[0] * terms if averaging == "each" else terms.sum()
 
 
 def contrastive_regularizer(mean_fields: Tensor, negative_margin: float) -> Tensor:
@@ -295,7 +295,7 @@ class _MeanFieldLoss(_WholeBatch):
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = at_least_float32(embeddings, embeddings)
             fields = self.mean_fields.to(embeddings.dtype)
-            _check_fields(fields)
+            check_directions(fields, "mean_fields")
             value = self.function(embeddings, labels, fields, **self.options | others)
             return value + self.regularization * self.among_fields(fields) if self.regularization else value
 
@@ -466,16 +466,3 @@ def _check_options(num_classes: int, embedding_size: int, options: dict) -> None
 def _check_averaging(averaging: str) -> None:
     if averaging not in AVERAGINGS:
         raise ValueError(f"averaging must be one of {', '.join(AVERAGINGS)}, got {averaging!r}")
-
-
-def _check_fields(mean_fields: Tensor) -> None:
-    if not values_are_known():
-        return
-    norms = torch.linalg.vector_norm(mean_fields.detach(), dim=1)
-    shortest, longest = torch.stack(torch.aminmax(norms)).tolist()
-    if not (shortest >= LEAST_NORM and math.isfinite(longest)):
-        worst = (~(norms >= LEAST_NORM) | norms.isinf()).nonzero()[0].item()
-        raise ValueError(
-            f"mean_fields have a norm of {norms[worst].item():.3g} in row {worst} and so no direction; "
-            "lower their learning rate, or draw that row anew"
-        )

@@ -165,8 +165,8 @@ def kl_distance(embeddings: Tensor, proxies: Tensor, normalizer: str = "exact", 
         distance = constants + resultant_ratio_at_square(z2, z.shape[1]) * (z2 - zp)
         return at_least_float32(distance.clamp_min(0) if normalizer == "exact" else distance, embeddings)
     mode = direction(z)
-    printed = constants + (z * mode).sum(1, keepdim=True) - mode @ p.T
-    return at_least_float32(printed if variant == "printed" else -printed, embeddings)
+    as_printed = constants + (z * mode).sum(1, keepdim=True) - mode @ p.T
+    return at_least_float32(as_printed if variant == "printed" else -as_printed, embeddings)
 
 
 def nivmf_log_density(
@@ -421,7 +421,8 @@ class ProbabilisticProxyLoss(_Stateful, _WholeBatch):
         """
         if class_means.shape != self.proxies.shape:
             raise ValueError(f"class_means must be {tuple(self.proxies.shape)}, got {tuple(class_means.shape)}")
-        bad = ~class_means.isfinite().all(1) | (class_means == 0).all(1)
+        norms = torch.linalg.vector_norm(class_means, dim=1)
+        bad = ~(norms >= LEAST_NORM) | norms.isinf()
         if bad.any():
             raise ValueError(
                 f"class_means has no direction for class {bad.nonzero()[0].item()}: its mean is zero or not finite"
@@ -581,15 +582,17 @@ class JointProxyLoss(_WholeBatch):
                 "JointProxyLoss cannot be exported: a graph would hold a copy of the proxies that its parts share, "
                 "without their gradient; export one of the parts, or the network alone"
             )
-        if self.deterministic.proxies is not self.proxies:  # another device, a state, `functional_call`
-            self._share()
         if self.omega:  # the deterministic loss knows directions alone
             check_batch(embeddings, labels, *self.proxies.shape)
         loss = self.probabilistic(embeddings, labels)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            # In the proxies' type: pytorch-metric-learning casts a loss's proxies to that of the embeddings.
-            modes = direction(embeddings.to(self.probabilistic.proxies))
-            return loss + self.omega * self.deterministic(modes, labels)
+        kind, kept = torch.promote_types(embeddings.dtype, torch.float32), self.deterministic.proxies
+        # pytorch-metric-learning casts a loss's proxies to the type of the embeddings: it gets them in that type
+        vars(self.deterministic)["proxies"] = self.proxies.to(kind)
+        try:
+            with torch.autocast(embeddings.device.type, enabled=False):
+                return loss + self.omega * self.deterministic(direction(embeddings.to(kind)), labels)
+        finally:  # not what `functional_call` put in their place
+            vars(self.deterministic)["proxies"] = self.proxies if isinstance(self.proxies, nn.Parameter) else kept
 
     def extra_repr(self) -> str:
         return printed(self)

@@ -19,7 +19,7 @@ Cost       For N points in D dimensions N^2 D for their products, from which nei
            found, N^2 m k more for the similarities and N D m k for the bases; a choice of k out of N numbers for each
            point. The rest is linear in N: at most k eigenproblems of at most k + 1 rows for each point, whatever D is.
            Of 200 points in 512 dimensions they take a third of the time at k = 9, six tenths at k = 20.
-Training   Embeddings of the momentum encoder must carry no gradient; two near-duplicates in a batch are harmless.
+Training   Embeddings of the momentum encoder get no gradient; two near-duplicates in a batch are harmless.
 """
 
 import math
@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from dmlrepro.losses.checks import (
     _TwoViews,
+    check_directions,
     check_finite,
     check_pair,
     check_positive,
@@ -118,7 +119,7 @@ def _operator(
 
 @_operator.register_fake
 def _(points: Tensor, k: int, dim: int, quality: float, n_alpha: float, n_beta: float, centring: str, measure: str):
-    size = len(points)
+    size = points.shape[0]
     bases = points.new_empty(size, dim, points.shape[1])
     return bases, points.new_empty(size, size, dtype=torch.bool), points.new_empty(size, size)
 
@@ -332,8 +333,7 @@ class PiecewiseLinearManifoldLoss(_TwoViews):
         k: neighbours of a point among which its piece is grown, in a batch of more than k points.
         n_alpha, n_beta: how fast similarity falls across and along a piece.
         delta: distance of points without similarity. The paper's 2 can destroy pretrained features: points on a sphere
-            are at most 1.41 apart on average, so that they never come to rest (notebooks 50 and 55); 1 is what
-            the profiles quick and small begin with.
+            are at most 1.41 apart on average, so that they never come to rest (notebooks 50 and 55); try 1 first.
         quality, centring, measure: see `linear_neighborhoods`.
         similarity: "continuous" is Eq. 5; "binary" is Table 3's ablation (2): 1 for the members of a piece, else 0,
             averaged over both directions. Our reading for proxies: of the k points of the batch nearest to a proxy,
@@ -388,7 +388,8 @@ class PiecewiseLinearManifoldLoss(_TwoViews):
         if num_proxies:
             self.proxies = nn.Parameter(F.normalize(torch.randn(num_proxies, embedding_size), dim=1))
             frames = torch.randn(num_proxies, embedding_size, dim)
-            self.subspaces = nn.Parameter(torch.linalg.qr(frames).Q.mT.contiguous())
+            wide = frames.to(torch.promote_types(frames.dtype, torch.float32))  # there is no QR in half precision
+            self.subspaces = nn.Parameter(torch.linalg.qr(wide).Q.mT.contiguous().to(frames.dtype))
 
     def parameter_groups(self, lr: float) -> list[dict]:
         """Recommended groups for an optimiser, lr being the network's rate: proxies and subspaces at 100 lr."""
@@ -419,8 +420,9 @@ class PiecewiseLinearManifoldLoss(_TwoViews):
             sums = {"point": gap.square().sum()}  # a point has no gap to itself
             if self.proxies is not None:
                 proxies, subspaces = F.normalize(self.proxies.double(), dim=1), self.orthonormal_subspaces()
-                if values_are_known() and not (proxies.isfinite().all() & subspaces.isfinite().all()):
-                    raise ValueError("proxies or subspaces contain NaN or infinity; lower their learning rate")
+                check_directions(self.proxies, "proxies")
+                if values_are_known() and not subspaces.isfinite().all():
+                    raise ValueError("subspaces contain NaN or infinity; lower their learning rate")
                 similarity = self._proxy_similarity(targets, bases, members, proxies, subspaces)
                 if self.detach_similarity:
                     similarity = similarity.detach()

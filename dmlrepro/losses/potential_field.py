@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import _WholeBatch, check_batch, check_sizes, printed, values_are_known
+from dmlrepro.losses.checks import _WholeBatch, check_batch, check_directions, check_sizes, printed, values_are_known
 from dmlrepro.losses.close_pairs import pair_energy
 from dmlrepro.losses.recommended import PROXIES, groups
 
@@ -163,7 +163,7 @@ def _least_energy(labels: Tensor, field: Field) -> Tensor:
     """The energy of a layout that nothing moves: each class within delta, different ones beyond delta_rep."""
     sizes = labels.unique(return_counts=True)[1].double()
     same = (sizes * (sizes - 1)).sum()
-    return field.near * same + field.far * (len(labels) * (len(labels) - 1) - same)
+    return field.near * same + field.far * (labels.shape[0] * (labels.shape[0] - 1) - same)
 
 
 def _energy(
@@ -172,18 +172,18 @@ def _energy(
     """Eq. 6, less its least value where above_least."""
     if points.ndim != 2 or not points.is_floating_point():
         raise ValueError(f"points must be a floating point (N, D) tensor, got {points.dtype} {tuple(points.shape)}")
-    if len(points) == 0:
+    if points.shape[0] == 0:
         raise ValueError("points is empty; a potential field needs at least one point")
     if labels.shape != points.shape[:1] or labels.is_floating_point():
         raise ValueError(f"labels must be ({len(points)},) integers, got {labels.dtype} {tuple(labels.shape)}")
     if reduction not in ("sum", "mean"):
         raise ValueError(f"reduction must be 'sum' or 'mean', got {reduction!r}")
-    # NaN compares false; the search squares in float32
-    if values_are_known() and not points.detach().abs().max() < 1e18:
+    # NaN compares false; the search squares norms in float32
+    if values_are_known() and not torch.linalg.vector_norm(points.detach().double(), dim=1).max() < 1e18:
         raise ValueError("points (embeddings, proxies) contain NaN, infinity or huge values; lower the learning rate")
     with torch.autocast(points.device.type, enabled=False):
         points = points if points.dtype == torch.float64 else points.float()
-        scale = 1 / max(1, len(points) * (len(points) - 1)) if reduction == "mean" else 1.0
+        scale = 1 / max(1, points.shape[0] * (points.shape[0] - 1)) if reduction == "mean" else 1.0
         energy = pair_energy(points, labels, field, scale)
         if not above_least:
             energy = energy + scale * _least_energy(labels, field)
@@ -279,6 +279,7 @@ class _ProxyFieldLoss(_WholeBatch):
         check_batch(embeddings, labels, num_classes, embedding_size)
         embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
         proxies = self.proxies.to(embeddings.dtype).flatten(0, 1)
+        check_directions(proxies, "proxies")
         points = F.normalize(torch.cat([proxies, embeddings]), dim=1)
         classes = torch.arange(num_classes, device=labels.device).repeat_interleave(per_class)
         return _energy(points, torch.cat([classes, labels]), self.field, **self.options, above_least=True)

@@ -98,11 +98,11 @@ class ContextualSimilarityLoss(_TwoViews):
             points = F.normalize(embeddings.double(), dim=1)
             with torch.no_grad():
                 targets = F.normalize(momentum_embeddings.double(), dim=1)
-                w = contextual_similarity(targets, min(self.k, len(targets)), self.sigma)
+                w = contextual_similarity(targets, min(self.k, targets.shape[0]), self.sigma)
             apart = distances(points)
             apart = apart / apart.mean(1, keepdim=True).clamp_min(1e-12)
-            others = 1 - torch.eye(len(points), dtype=w.dtype, device=w.device)
-            pull = (w * apart.square()).sum() / len(points)
-            push = (others * (1 - w) * (self.delta - apart).clamp_min(0).square()).sum() / len(points)
+            others = 1 - torch.eye(points.shape[0], dtype=w.dtype, device=w.device)
+            pull = (w * apart.square()).sum() / points.shape[0]
+            push = (others * (1 - w) * (self.delta - apart).clamp_min(0).square()).sum() / points.shape[0]
         kind = torch.promote_types(embeddings.dtype, torch.float32)
         return {"pull": pull.to(kind), "push": push.to(kind)}

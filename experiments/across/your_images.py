@@ -233,6 +233,7 @@ YourImages = Study(
     table_of,
     measures,
     decides=decided,
+    takes_searches=False,  # those of committed sets looked at the classes that are held out here
     profiles={
         "*": {"attempts": ("head briefly", "head")},
         "quick": {"train_from": "head", "steps": 40},

@@ -45,7 +45,7 @@ def relative_spreads(table: pd.DataFrame, params: Any) -> Iterator[pd.DataFrame]
     logarithms; none of fewer than three seeds."""
     rows = tables.final_rows(table)
     rows = rows[rows["metric"].isin(SPREAD_METRICS) & ~rows["method"].isin(comparing.UNTRAINED)]
-    for metric, group in rows.groupby("metric", sort=False):
+    for (metric, _), group in rows.groupby(["metric", "protocol"], sort=False):
         values = group.pivot_table(index="seed", columns="method", values="value").dropna()
         if min(values.shape) < 3 or not values.var().gt(0).all():
             continue

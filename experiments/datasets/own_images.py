@@ -48,6 +48,12 @@ def read(name: str, root: Path) -> Annotations:
     query, gallery = roles["query"] == "true", roles["gallery"] == "true"
     wrong = ~roles.isin(["true", "false"]).all(axis=1) | ~(query | gallery)
     _refuse(source, "test rows without true or false in query and gallery, one true at least", test["path"][wrong])
+    alone, both = gallery & ~query, query & gallery
+    if both.any():
+        remedy = "or let no image be both"
+        _refuse(
+            source, f"gallery images that are no queries, beside images that are both; {remedy}", test["path"][alone]
+        )
     table.loc[test.index, "split"] = np.select([query & gallery, query], ["test", "query"], "gallery")
     name = normalize("NFC", source.name if kind == "folder" else source.stem)
     own_name = re.sub(r"[\s/\\:*?\"<>|,@]+", "_", name)[:40]
@@ -105,7 +111,7 @@ def read_csv(path: Path) -> tuple[pd.DataFrame, list[str]]:
         raise ValueError(f"{path}: expected rows below the columns path and label, each once, by commas, found {found}")
     lines, rows = zip(*numbered)
     table = pd.DataFrame(rows, index=lines, columns=names, dtype=object)
-    bad = [None in row or None in row.values() or "" in (row["path"], row["label"]) for row in rows]
+    bad = [None in row or None in row.values() or not (row["path"].strip() and row["label"].strip()) for row in rows]
     _refuse(path, "rows without a path or a label, or of more or fewer fields than the first line", table["path"][bad])
     table["path"] = [os.path.normpath(path.parent / file) for file in table["path"]]
     unused = sorted({*names} - {"path", "label", "split", "query", "gallery"})

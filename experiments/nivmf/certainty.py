@@ -125,9 +125,12 @@ def nearest_is_right(run: RunResult, points: Tensor) -> np.ndarray:
 
 
 def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
-    """Area under the ROC curve of the norm, over all queries and after taking each class's mean log norm away."""
+    """Area under the ROC curve of the norm, over all queries and after taking each class's mean log norm away; none
+    where all or none are right."""
     from sklearn.metrics import roc_auc_score
 
+    if right.all() or not right.any():
+        return {}
     labels, query, _ = evaluated_labels(run)
     norms = run.embeddings.norm(dim=1).numpy()[query]
     classes, logs = np.unique(labels.numpy()[query], return_inverse=True)[1], np.log(norms)

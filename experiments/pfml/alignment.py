@@ -79,7 +79,8 @@ def _alignment(run: RunResult) -> dict[str, float]:
 def class_distances(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
     """Mean distance of unit embeddings (N, D) within a class, averaged over classes, and between all classes."""
     points, classes = F.normalize(embeddings.double(), dim=1), labels.unique()
-    within = torch.stack([F.pdist(points[labels == label]).mean() for label in classes]).mean()
+    pairs = [F.pdist(points[labels == label]) for label in classes]
+    within = torch.stack([distances.mean() for distances in pairs if len(distances)]).mean()
     means = torch.stack([points[labels == label].mean(0) for label in classes])
     return {"intra_class_distance": within.item(), "class_mean_distance": F.pdist(means).mean().item()}
 

@@ -29,7 +29,9 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
         FileNotFoundError: the folder has no tables of these notebooks.
         ValueError: a table is not valid or was edited; names the file and the first bad row.
     """
-    paths = [path for path in table_paths(build) if not notebooks or path.stem.partition("--")[0] in notebooks]
+    asked = {*_asked(build).values()}  # not what an earlier build left there
+    paths = [path for path in table_paths(build) if not asked or path.stem in asked]
+    paths = [path for path in paths if not notebooks or path.stem.partition("--")[0] in notebooks]
     if not paths:
         raise FileNotFoundError(f"no tables{' of ' * bool(notebooks)}{', '.join(notebooks)} in {build}; run them first")
     for path in paths:
@@ -54,6 +56,18 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
                 new.with_suffix(part).unlink(missing_ok=True)
         moved += 1
     return len(paths), moved
+
+
+def _asked(build: Path) -> dict[str, str]:
+    """The stems of tables by the names of the executions that the workflow was asked for; {} without a workflow."""
+    if not (path := build / saving.EXECUTIONS).exists():
+        return {}
+    grid = read_json(path, "`make results` makes it anew")
+    profile = {"profile": grid["profile"]}
+    return {
+        name: catalogue.find(each["notebook"]).configured(profile | each["parameters"]).stem
+        for name, each in grid["executions"].items()
+    }
 
 
 def outdated(build: Path, target: Path) -> dict[str, str]:
@@ -136,10 +150,10 @@ def summary(folder: Path) -> pd.DataFrame:
     """What the executed notebooks of a build folder took, and the rows of their tables; FileNotFoundError: none."""
     if not (paths := sorted(folder.glob("*.ipynb"))):
         raise FileNotFoundError(f"no executed notebooks in {folder}; make results")
-    rows = []
+    rows, stems = [], _asked(folder)
     for path in paths:
         seconds = read_json(path, "remove it and `make results`")["metadata"]["papermill"]["duration"]
-        table = path.with_name(f"{path.stem.replace('+', ',')}.csv")  # workflow/grid.py names executions
+        table = path.with_name(f"{stems.get(path.stem, path.stem)}.csv")
         rows.append((path.stem, round(seconds, 1), len(pd.read_csv(table)) if table.exists() else 0))
     return pd.DataFrame(rows, columns=["notebook", "seconds", "rows"])
 

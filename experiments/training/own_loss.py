@@ -25,6 +25,8 @@ class OwnLoss(nn.Module):
     others of the loss. It sees at least float32, under autocast too. ValueError names a loss that cannot be made.
     """
 
+    draw: Tensor
+
     def __init__(self, code: Mapping[str, str], num_classes: int, embedding_size: int, **options: object):
         super().__init__()
         builder = builder_of(code)
@@ -33,11 +35,15 @@ class OwnLoss(nn.Module):
         if not isinstance(self.loss, nn.Module):
             raise ValueError(f"{code['loss']} must give a torch module, got a {type(self.loss).__name__}")
         self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.register_buffer("draw", torch.randint(2**31, ()))  # a seed for whatever the loss draws in its next call
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size, least_norm=0.0)
-        with torch.autocast(embeddings.device.type, enabled=False):
+        devices = [embeddings.device] if embeddings.is_cuda else []
+        with torch.autocast(embeddings.device.type, enabled=False), torch.random.fork_rng(devices):
+            torch.manual_seed(int(self.draw))
+            self.draw += 1
             return self.loss(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)), labels)
 
 

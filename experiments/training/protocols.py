@@ -187,6 +187,10 @@ def _ensemble(models: list) -> list[Scored]:
         return [Scored(first.replace(protocol=label), dataset, models[0].rows) for label in labels]
     if (there := sorted(run.spec.fold for run in models)) != list(range(first.folds)):
         raise ValueError(f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, got {there}")
+    if isinstance(models[0], Scored):  # measured on each model: the mean stands under both
+        sizes = [(first.embedding_size or 0) * number or None for number in (1, len(models))]
+        both = [first.replace(fold=None, embedding_size=n, protocol=label) for n, label in zip(sizes, labels)]
+        return [Scored(spec, dataset, _mean_rows(models)) for spec in both]
     scores, selection = records.derived(models, _concatenated_scores), "val_best" if first.restore_best else "last"
     steps = [row["step"] for run in models for row in run.rows if row["selection"] == selection]
     together = {"selection": selection, "step": round(sum(steps) / len(steps))}

@@ -71,7 +71,9 @@ class RunResult:
             if not variables.trains():
                 raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
             print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
-        return run(self.spec).folder
+        again = run(self.spec)
+        _refuse_another(self, again.rows)
+        return again.folder
 
     @property
     def described(self) -> str:
@@ -162,6 +164,7 @@ def run_all(
         place, content = folder_of(key), there.get(key) or cached(key)
         there[key] = content
         if key in unmeasured:
+            _refuse_another(results[key], content["rows"])
             measure(dataclasses.replace(results[key], place=place))
         elif key in storable and record:
             known = _recorded({key: identities[key]}, record).get(key)
@@ -286,6 +289,20 @@ def _finished(key: str, spec: RunSpec, line: Mapping, stale: bool = False, **whe
     numbers = (line["dataset"], line["rows"], line["cost"], line["made"])
     kept = line if records.SUM in line else None
     return RunResult(spec, key, line["run"], version, *numbers, line=kept, stale=stale, **where)
+
+
+def _refuse_another(recorded: RunResult, rows: Iterable[Mapping]) -> None:
+    """ValueError if a recorded run has other scores when it is trained again: on another device or under another
+    rounding it is another network, and what is measured on it is not of the record."""
+    then, now = (
+        {(row["metric"], row.get("network")): row["value"] for row in each if row["selection"] == "last"}
+        for each in (recorded.rows, rows)
+    )
+    if any(abs(now.get(name, value) - value) > 1e-4 for name, value in then.items()):
+        raise ValueError(
+            f"{recorded.described}: trained again here, it has other scores than on record, where it was trained on "
+            f"{recorded.made['device']}; measure it there, or `python -m experiments train --rerun` trains it anew"
+        )
 
 
 def _line_of(spec: RunSpec, content: Mapping) -> dict:

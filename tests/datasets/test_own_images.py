@@ -314,6 +314,11 @@ def flagged(flag: str):
         (lambda t: t.replace("train", "training"), "6 rows whose split is neither.*line 2: training.*and 1 more"),
         (lambda t: t.replace("jay/1", "./owl/../jay/0"), "lists 1 files more than once: .*birds/jay/0.png"),
         (lambda t: t.replace(",jay,", ",,"), "2 rows without a path or a label.*line 2: birds/jay/0.png, line 3"),
+        (lambda t: t.replace(",jay,", ',"  ",'), "2 rows without a path or a label"),
+        (
+            lambda t: flagged("true")(t).replace("true,false", "true,true", 2).replace("true,false", "false,true"),
+            "4 gallery images that are no queries, beside images that are both",
+        ),
         (lambda t: t.replace(",jay,", ",blue,jay,"), "2 rows .*more or fewer fields than the first.*line 2: .*jay/0"),
         (lambda t: t.replace(",jay,", ","), "2 rows .*more or fewer fields than the first.*line 2: .*jay/0"),
         (lambda t: t.replace(",", ";"), "by commas, found 12 below path;label;split"),

@@ -202,6 +202,22 @@ def test_compiles_as_one_graph(backend, name):
     assert_same_in(some, plain, compiled, 1e-10 if backend == "aot_eager" else 1e-8)
 
 
+@pytest.mark.parametrize("name", ["PFML", "MFCWMS", "CCPContrastive", "C1"])
+def test_one_graph_serves_batches_of_all_sizes(name):
+    """More graphs than eight are an error where the whole has to be one."""
+    loss, z, second = case(name)
+    torch.compiler.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="eager")
+    for size in range(B, B - 10, -1):
+        assert compiled(z[:size], second[:size]).item() == pytest.approx(
+            loss(z[:size], second[:size]).item(), rel=1e-10
+        )
+    rows = torch.export.Dim("rows", min=2, max=1000)
+    given = {"embeddings": {0: rows}, "labels": {0: rows}}
+    exported = torch.export.export(loss, (z.detach(), second), dynamic_shapes=given).module()
+    assert exported(z[:5], second[:5]).item() == pytest.approx(loss(z[:5], second[:5]).item(), rel=1e-10)
+
+
 def test_a_compiled_el_nivmf_goes_on_with_its_random_stream_in_training_alone():
     loss, z, second = case("el_nivmf")
     plain, values = copy.deepcopy(loss), []
@@ -285,6 +301,39 @@ def test_dtypes(name, dtype):
     if dtype != torch.float64:
         with torch.autocast("cpu", dtype=dtype):
             assert again(narrow, second) == expected
+
+
+@pytest.mark.parametrize("name", ["JointProxy", "ProxyAnchorNivMF", "PFML"])
+def test_a_loss_in_half_precision_computes_in_float32(name):
+    loss, z, second = case(name, torch.float32)
+    narrow = loss.to(torch.bfloat16)
+    wide = copy.deepcopy(narrow).float()
+    assert narrow(z, second) == wide(z, second)
+
+
+def test_a_joint_loss_keeps_nothing_of_a_functional_call():
+    loss, z, second = case("JointProxy")
+    parts = {name: 1.0 * value for name, value in loss.named_parameters()}
+    assert torch.func.functional_call(loss, parts, (z, second)) == copy.deepcopy(loss)(z, second)
+
+
+@pytest.mark.parametrize("name", ["PFML", "NormSoftmax", "PLM", "MFCont, regularised", "MFCWMS, paper", "MFNCA"])
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
+def test_a_class_vector_without_direction_is_named(name, value):
+    loss, z, second = case(name)
+    loss.proxies.data[1] = value
+    with pytest.raises(ValueError, match=r"(proxies|mean_fields) have a norm of .* and so no direction"):
+        loss(z, second)
+
+
+def test_a_replica_of_a_baseline_leaves_the_original_as_it_is():
+    """As DataParallel makes them."""
+    loss, z, second = case("ProxyAnchor", torch.float32)
+    replica = copy.copy(loss)
+    replica._modules = {"loss": loss.loss._replicate_for_data_parallel()}
+    replica.loss.proxies = loss.loss.proxies.detach().double()
+    replica(z.double(), second)
+    assert loss.loss.proxies.dtype == torch.float32
 
 
 PAIRS = {"Contrastive", "XBM", "Triplet", "MultiSimilarity", "Margin"}

@@ -53,9 +53,9 @@ def step(loss):
     ("loss", "operations", "waits"),
     [
         (lambda: baselines.proxy_anchor(CLASSES, DIM), 160, 6),
-        (lambda: baselines.proxy_nca_pp(CLASSES, DIM), 70, 1),
+        (lambda: baselines.proxy_nca_pp(CLASSES, DIM), 80, 2),
         (lambda: baselines.soft_triple(CLASSES, DIM), 180, 1),
-        (lambda: potential_field.PotentialFieldLoss(CLASSES, DIM, 2), 280, 14),
+        (lambda: potential_field.PotentialFieldLoss(CLASSES, DIM, 2), 280, 15),
         (lambda: nivmf.ProbabilisticProxyLoss(CLASSES, DIM, "cosine"), 95, 1),
         (lambda: nivmf.ProbabilisticProxyLoss(CLASSES, DIM, "nivmf"), 310, 3),
         (lambda: nivmf.ProbabilisticProxyLoss(CLASSES, DIM, "el_vmf"), 490, 1),

@@ -244,6 +244,8 @@ def test_class_means_give_the_directions_and_keep_the_concentrations(distance):
     torch.testing.assert_close(loss.proxies.norm(dim=1).detach(), norms)
     with pytest.raises(ValueError, match=r"class_means.*class 1"):
         loss.initialize_proxies(means * double([[1.0], [0.0], [1.0]]))
+    with pytest.raises(ValueError, match=r"class_means.*class 0"):
+        loss.initialize_proxies(1e-14 * means)
     with pytest.raises(ValueError, match=r"class_means.*\(3, 4\).*\(2, 4\)"):
         loss.initialize_proxies(means[:2])
 

@@ -208,6 +208,7 @@ def test_rank_correlation_is_spearmans_and_auroc_within_classes_sees_differences
     labels = studies.evaluated_labels(run)[0].numpy()
     auroc = certainty._auroc(run, labels > np.median(labels))
     assert auroc["norm_auroc"] == 1 and auroc["norm_auroc_within_class"] == pytest.approx(0.5, abs=0.05)
+    assert certainty._auroc(run, labels >= 0) == {}
     run = fake_run(lambda labels, noise: (1.0 + labels) * (1 + 0.01 * noise))
     auroc = certainty._auroc(run, run.noise.numpy() > 0.5)
     assert auroc["norm_auroc"] < 0.6 and auroc["norm_auroc_within_class"] > 0.85

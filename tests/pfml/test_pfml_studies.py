@@ -63,8 +63,9 @@ def test_what_a_search_finds_on_right_labels_is_trained_on_wrong_ones_in_one_net
     params = label_noise.LabelNoise.configured({"methods": ["Triplet"], "seeds": 1})
     specs = label_noise.label_noise(params)
     assert [(spec.label_noise, spec.loss_options["margin"]) for spec in specs] == [(0, 0.7), (0.2, 0.7), (0.4, 0.7)]
-    with pytest.raises(ValueError, match="'mlrc' trains 4; choose one of conventional, roth"):
-        label_noise.LabelNoise.configured({"protocol": "mlrc"})
+    for protocol in ("mlrc", "ccp_one_fold"):
+        with pytest.raises(ValueError, match=f"'{protocol}' holds some out; choose one of conventional, roth, stml$"):
+            label_noise.LabelNoise.configured({"protocol": protocol})
 
 
 def test_gradient_share_is_that_of_the_wrong_images(monkeypatch):

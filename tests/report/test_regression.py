@@ -79,11 +79,6 @@ def test_a_flipped_sign_in_a_loss_or_a_training_algorithm_is_outside_the_toleran
     assert missed(*run)
 
 
-@pytest.mark.parametrize("run", sorted({run for run, _ in FLIPS.values()}))
-def test_a_run_without_a_mistake_is_within_it(run):
-    assert not missed(*run)
-
-
 def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(monkeypatch):
     score = retrieval.retrieval
 

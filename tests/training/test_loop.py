@@ -34,7 +34,7 @@ INTERRUPTED = {
 
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_a_run_interrupted_and_resumed_is_the_run_that_was_not(name, tmp_path):
-    """tests/kills.py kills processes at random moments."""
+    """tests/test_kills.py kills processes at random moments."""
     spec = INTERRUPTED[name]
     resumed, whole = tiny.resumed(spec, tmp_path / "run.pt", step=5), loop.train(spec)
     assert resumed.rows == whole.rows

@@ -71,6 +71,25 @@ def test_a_loss_gets_the_sizes_that_it_asks_for_and_bad_labels_and_options_are_n
         spec_of(written(ANCHORS.replace("margin=0.1, alpha=32.0", "alpha, margin=0.1")))
 
 
+DRAWS = """
+import torch
+
+class Draws(torch.nn.Module):
+    def forward(self, z, y):
+        return (z * torch.randn_like(z)).sum()
+"""
+
+
+def test_what_a_loss_draws_depends_on_its_seed_alone(written):
+    values = []
+    for disturbed in (3, 4):
+        torch.manual_seed(0)
+        loss = own_loss.OwnLoss(written(DRAWS, "Draws"), 4, 8)
+        torch.manual_seed(disturbed)
+        values.append([loss(torch.ones(2, 8), torch.tensor([0, 1])).item() for _ in range(2)])
+    assert values[0] == values[1] and values[0][0] != values[0][1]
+
+
 @pytest.mark.parametrize(
     "reference, text, message",
     [

@@ -26,39 +26,6 @@ def fields(spec: RunSpec, *names: str) -> tuple:
     return tuple(getattr(spec, name) for name in names)
 
 
-BN_INCEPTION = {"backbone": "bn_inception", "embedding_size": 128, "pooling": "avg", "freeze_batchnorm": True}
-BEST = {"batch_size": 32, "samples_per_class": 1, "monitor": "MAP@R", "restore_best": True}
-MLRC = {"image_size": 227, "test_resize": 256, "crop_scale": (0.16, 1.0), "optimizer": "rmsprop", "lr": 1e-6}
-MLRC |= {"weight_decay": 1e-4} | BN_INCEPTION | BEST
-CCP = {"optimizer": "adam", "lr": 1e-5, "weight_decay": 1e-4, "clip_value": 10, "clip_norm": 10, "patience": 60}
-CCP |= BN_INCEPTION | BEST
-ROTH = {"backbone": "resnet50.tv_in1k", "embedding_size": 512, "freeze_batchnorm": True, "optimizer": "adam"}
-ROTH |= {"lr": 1e-5, "weight_decay": 4e-4, "lr_drop_epochs": (), "batch_size": 112, "samples_per_class": 2}
-ROTH |= {"epochs": 150, "steps": None, "image_size": 224, "test_resize": 256, "patience": None, "restore_best": False}
-CONVENTIONAL = {"image_size": 224, "test_resize": 256, "crop_scale": (0.08, 1.0), "pooling": "avg+max", "fold": None}
-CONVENTIONAL |= {"eval_every_epochs": 1, "patience": None}
-
-
-@pytest.mark.parametrize(
-    ("protocol", "dataset", "settings"),
-    [
-        # evaluate every 2, 5, 20 epochs of 100 iterations; stop once 9, 14, 39 epochs have passed: at the 5th, 3rd, 2nd
-        ("mlrc", "cub", MLRC | {"eval_every": 200, "patience": 5}),
-        ("mlrc", "cars", MLRC | {"eval_every": 500, "patience": 3}),
-        ("mlrc", "sop", MLRC | {"eval_every": 2000, "patience": 2}),
-        *(("ccp_early_stopping", dataset, CCP | {"eval_every": 25}) for dataset in ("cub", "cars")),
-        *(("ccp_early_stopping", dataset, CCP | {"eval_every": 250}) for dataset in ("sop", "inshop")),
-        ("roth", "cub", ROTH),
-        ("roth", "inshop-subset", {"ks": (1, 10, 20, 30, 40)}),
-        ("conventional", "sop", {"ks": (1, 10, 100, 1000)}),
-        ("conventional", "cub", CONVENTIONAL | {"ks": (1, 2, 4, 8)}),
-    ],
-)
-def test_a_protocol_has_its_published_settings(protocol, dataset, settings):
-    spec = published(protocol, dataset)
-    assert {name: getattr(spec, name) for name in settings} == settings
-
-
 def test_published_folds_momentum_classes_per_batch_and_that_a_method_keeps_its_tighter_clipping():
     assert fields(protocols.find("mlrc"), "folds", "trials", "repeats") == (4, 50, 10)
     assert protocols.find("ccp_early_stopping").folds == 4
@@ -148,6 +115,13 @@ def test_folds_are_scored_separately_and_concatenated(finished):
     together = torch.cat([F.normalize(run.embeddings, dim=1) for run in models], dim=1)
     assert score(concatenated, "MAP@R", "val_best") == pytest.approx(metrics.retrieval(together, labels)["MAP@R"])
     assert {row["selection"] for row in concatenated.rows} == {"val_best"}
+
+
+def test_what_was_measured_on_each_fold_counts_with_its_mean(finished):
+    rows = [[{"selection": "last", "step": 5, "metric": "problems", "value": float(n)}] for n in range(4)]
+    measured = [protocols.Scored(run.spec, run.dataset, some) for run, some in zip(finished[1:], rows)]
+    both = [(entry.spec.embedding_size, entry.rows[0]["value"]) for entry in protocols.combine(measured)]
+    assert both == [(8, 1.5), (32, 1.5)]
 
 
 def test_means_over_folds_keep_the_steps_of_a_history_apart(finished):

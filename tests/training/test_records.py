@@ -187,6 +187,9 @@ def test_what_is_measured_on_weights_is_measured_once(finished, machine, file, m
     monkeypatch.undo()
     other = studies.measured(run, spread)  # another question: it has to be trained for that
     assert other.rows[0]["value"] == pytest.approx(scored.rows[0]["value"] ** 0.5)
+    moved = [row | {"value": row["value"] + 0.01} for row in run.rows]
+    with pytest.raises(ValueError, match="has other scores than on record"):
+        studies.measured(dataclasses.replace(run, rows=moved), spread, "power=3", power=3.0)
 
 
 def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
