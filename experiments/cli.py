@@ -108,8 +108,15 @@ def train(options: argparse.Namespace) -> None:
         except Exception as error:  # the other notebooks are trained before it is said
             failures.append(error)
             print(f"{execution.study.name}: {error}", file=sys.stderr)
-    results += runs.run_all(pooled, jobs=options.jobs)
-    if failures:
+    try:
+        results += runs.run_all(pooled, jobs=options.jobs)
+    except FullDisk:
+        raise
+    except Exception as error:
+        failures.append(error)
+    if failures and options.grid and options.seed is None:
+        print(failures[-1], file=sys.stderr)  # the notebooks of such a run say it again; the others are executed
+    elif failures:
         raise failures[0]
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
