@@ -179,7 +179,8 @@ def _energy(
     if reduction not in ("sum", "mean"):
         raise ValueError(f"reduction must be 'sum' or 'mean', got {reduction!r}")
     # NaN compares false; the search squares norms in float32
-    if values_are_known() and not torch.linalg.vector_norm(points.detach().double(), dim=1).max() < 1e18:
+    kind = torch.promote_types(points.dtype, torch.float32)
+    if values_are_known() and not torch.linalg.vector_norm(points.detach(), dim=1, dtype=kind).max() < 1e18:
         raise ValueError("points (embeddings, proxies) contain NaN, infinity or huge values; lower the learning rate")
     with torch.autocast(points.device.type, enabled=False):
         points = points if points.dtype == torch.float64 else points.float()
