@@ -114,9 +114,8 @@ def train(options: argparse.Namespace) -> None:
         raise
     except Exception as error:
         failures.append(error)
-    if failures and options.grid and options.seed is None:
-        print(failures[-1], file=sys.stderr)  # the notebooks of such a run say it again; the others are executed
-    elif failures:
+        print(error, file=sys.stderr)
+    if failures and not (options.grid and options.seed is None):  # in a build the notebooks of such a run fail alone
         raise failures[0]
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
