@@ -31,7 +31,8 @@ def test_training_ends_once_patience_is_spent(values, patience, expected):
 def finished(values, setting=""):
     """A run with these MAP@R after its first, second, ... epoch."""
     per_epoch, epochs = len(batches.load_dataset(TINY).indices("train")) // TINY.batch_size, len(values)
-    spec = TINY.replace(method="MFCont", setting=setting, keep_history=True, steps=None, epochs=epochs, eval_every=1)
+    looks = {"keep_history": True, "eval_every_epochs": 1.0}
+    spec = TINY.replace(method="MFCont", setting=setting, steps=None, epochs=epochs, **looks)
     rows = [("every", per_epoch * number, "MAP@R", value) for number, value in enumerate(values, 1)]
     rows += [("last", per_epoch * epochs, "MAP@R", values[-1]), ("test_best", 1, "MAP@R", max(values))]
     named = [dict(zip(("selection", "step", "metric", "value"), row)) for row in rows]
