@@ -166,3 +166,4 @@ def test_each_has_a_short_answer_that_a_person_wrote_for_its_verdicts():
             verdicts[line["notebook"]].setdefault(line["claim_id"], said)
     written_for = {name: "; ".join(own.values()) for name, own in verdicts.items()}
     assert {name: row["verdicts"] for name, row in answers.items()} == written_for
+    assert all(len(row["question"].split()) <= 14 and len(row["answer"].split()) <= 30 for row in answers.values())

@@ -49,13 +49,15 @@ def test_every_notebook_is_in_the_catalogue_and_the_reverse():
     assert sorted(catalogue.studies()) == NOTEBOOKS
 
 
-def test_the_parameters_cell_shows_the_notebooks_own():
+def test_the_parameters_cell_shows_the_notebooks_own_in_at_most_a_dozen_lines_with_comments():
     for name in NOTEBOOKS:
         defaults = catalogue.find(name).params.defaults()
         cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
         assert cell.items() <= defaults.items(), name
         own = set(defaults) - set(SHARED)
         assert own | {"profile"} <= set(cell) <= own | {"profile", "dataset", "seeds"}, name
+        lines = [line for line in parameters_source(name).splitlines() if line]
+        assert len(lines) <= 12 and all("#" in line for line in lines), name
 
 
 def test_the_shared_parameters_are_explained_once_and_printed(capsys):

@@ -9,6 +9,7 @@ it is read, the sha256 of its files is compared.
 import dataclasses
 import functools
 import json
+import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -298,7 +299,7 @@ def _refuse_another(recorded: RunResult, rows: Iterable[Mapping]) -> None:
         {(row["metric"], row.get("network")): row["value"] for row in each if row["selection"] == "last"}
         for each in (recorded.rows, rows)
     )
-    if any(abs(now.get(name, value) - value) > 1e-4 for name, value in then.items()):
+    if any(not abs(now.get(name, math.inf) - value) <= 1e-4 for name, value in then.items()):
         raise ValueError(
             f"{recorded.described}: trained again here, it has other scores than on record, where it was trained on "
             f"{recorded.made['device']}; measure it there, or `python -m experiments train --rerun` trains it anew"

@@ -98,13 +98,8 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
 
 
 def test_a_step_bears_its_share_of_the_pool_and_of_the_search(monkeypatch):
-    calls = {
-        ("penalty", ""): 0.5,
-        ("forward", ""): 3.0,
-        ("C2", "C=10"): 1.0,
-        ("C2-CCP-L", "C=10"): 2.0,
-        ("search", "C=10"): 6.0,
-    }
+    calls = {("penalty", ""): 0.5, ("forward", ""): 3.0}
+    calls |= {("C2", "C=10"): 1.0, ("C2-CCP-L", "C=10"): 2.0, ("search", "C=10"): 6.0}
     seconds = pd.DataFrame([(*call, 0, value, 0.25) for call, value in calls.items()], columns=[*timing.RUN, *PARTS])
     monkeypatch.setattr(timing, "steps", lambda *_: seconds.set_index(timing.RUN))
     values = {"backbone": "conv4", "image_size": 32, "class_counts": (10,), "seeds": 1, "network_images": 2}

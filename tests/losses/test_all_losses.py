@@ -209,9 +209,8 @@ def test_one_graph_serves_batches_of_all_sizes(name):
     torch.compiler.reset()
     compiled = torch.compile(loss, fullgraph=True, backend="eager")
     for size in range(B, B - 10, -1):
-        assert compiled(z[:size], second[:size]).item() == pytest.approx(
-            loss(z[:size], second[:size]).item(), rel=1e-10
-        )
+        some = z[:size], second[:size]
+        assert compiled(*some).item() == pytest.approx(loss(*some).item(), rel=1e-10)
     rows = torch.export.Dim("rows", min=2, max=1000)
     given = {"embeddings": {0: rows}, "labels": {0: rows}}
     exported = torch.export.export(loss, (z.detach(), second), dynamic_shapes=given).module()
@@ -322,7 +321,7 @@ def test_a_joint_loss_keeps_nothing_of_a_functional_call():
 def test_a_class_vector_without_direction_is_named(name, value):
     loss, z, second = case(name)
     loss.proxies.data[1] = value
-    with pytest.raises(ValueError, match=r"(proxies|mean_fields) have a norm of .* and so no direction"):
+    with pytest.raises(ValueError, match=r"(proxies|mean_fields) have a norm of .* in row [12] and so no direction"):
         loss(z, second)
 
 

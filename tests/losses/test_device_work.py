@@ -53,7 +53,7 @@ def step(loss):
     ("loss", "operations", "waits"),
     [
         (lambda: baselines.proxy_anchor(CLASSES, DIM), 160, 6),
-        (lambda: baselines.proxy_nca_pp(CLASSES, DIM), 80, 2),
+        (lambda: baselines.proxy_nca_pp(CLASSES, DIM), 75, 2),
         (lambda: baselines.soft_triple(CLASSES, DIM), 180, 1),
         (lambda: potential_field.PotentialFieldLoss(CLASSES, DIM, 2), 280, 15),
         (lambda: nivmf.ProbabilisticProxyLoss(CLASSES, DIM, "cosine"), 95, 1),
